@@ -70,6 +70,8 @@ impl Bed {
 
     /// Makes one in another folder than the place's own.
     pub(crate) fn in_folder(place: &Place, parent: &Path, need: u64) -> Result<Bed> {
+        let parent =
+            &parent.canonicalize().with_context(|| format!("the folder {}: create it", parent.display()))?;
         let free = free_bytes(parent).with_context(|| format!("free space of {}", parent.display()))?;
         if free < need {
             let [free, need] = [free, need].map(|bytes| units::bytes(bytes as f64));
@@ -151,6 +153,11 @@ impl Bed {
         command.args(args).env("LOLIGO_RUNTIME_DIR", runtime_dir);
         process::run(&mut command, FLUSH_LIMIT, self.stop())
             .with_context(|| format!("loligo {}", args.join(" ")))
+    }
+
+    /// Runs a load that checks what it reads.
+    pub(crate) fn verify(&self, job: &Job) -> Result<fio::Checked> {
+        fio::verify(job, self.dir.path(), self.stop(), &mut |_| ())
     }
 
     /// Stops a server cleanly.

@@ -66,10 +66,17 @@ pub struct EngineResult {
 }
 
 /// A device that keeps nothing: for filling an index without its data.
-struct Nothing {
+pub(crate) struct Nothing {
     size: u64,
     /// Superblocks and roots, written before service, so that they can be read back.
     kept: std::collections::BTreeMap<u64, Vec<u8>>,
+}
+
+impl Nothing {
+    /// One of `size` bytes.
+    pub(crate) fn of(size: u64) -> Nothing {
+        Nothing { size, kept: Default::default() }
+    }
 }
 
 impl SyncIo for Nothing {
@@ -277,8 +284,8 @@ type IndexFigure = (f64, u64, Vec<(String, f64)>);
 /// Fills the index of a cache of `o.index_cache` bytes over devices that keep nothing.
 fn index(o: &EngineOptions) -> Result<IndexFigure> {
     let before = resident()?;
-    let mut cache = Nothing { size: o.index_cache, kept: Default::default() };
-    let mut none = Nothing { size: o.index_core, kept: Default::default() };
+    let mut cache = Nothing::of(o.index_cache);
+    let mut none = Nothing::of(o.index_core);
     let (engine, router) = start(&mut cache, &mut none, &format_options(o.index_cache, o.index_core))?;
     drop(cache);
     let mut d = Driver::new(engine, router, ());

@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use std::time::SystemTime;
+
 /// `1,234,567`: thousands separated, rounded to whole numbers from 100 on, otherwise to three figures.
 pub fn number(value: f64) -> String {
     if value.abs() < 10.0 {
@@ -65,24 +67,17 @@ pub fn times(ratio: f64) -> String {
     format!("{}x", number(ratio))
 }
 
-/// Seconds since 1970 as `2026-11-21 13:45 UTC`.
-pub fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days to civil date in eras of 400 years that start on 1 March (H. Hinnant, chrono-compatible date algorithms).
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest % 3600 / 60)
+/// A time as `2026-11-21 13:45 UTC`.
+pub fn utc(time: SystemTime) -> String {
+    // "2026-11-21T13:45:59Z"
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    format!("{} {} UTC", &text[..10], &text[11..16])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn numbers_read_well_at_every_size() {
@@ -101,9 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn dates_hold_over_leap_years() {
-        assert_eq!(utc(0), "1970-01-01 00:00 UTC");
-        assert_eq!(utc(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(utc(1_795_268_965), "2026-11-21 13:49 UTC");
+    fn a_time_is_told_to_the_minute() {
+        let at = |seconds| utc(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01 00:00 UTC");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(at(1_795_268_965), "2026-11-21 13:49 UTC");
     }
 }

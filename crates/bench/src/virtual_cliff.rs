@@ -6,16 +6,21 @@
 use crate::engine::format_options;
 use crate::rng::SplitMix64 as Rng;
 use anyhow::{Result, ensure};
-use loligo_block::{Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, SyncIo};
+use loligo_block::{
+    Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, Shared, SyncIo,
+};
 use loligo_engine::api::{Dev, Effect, Event};
 use loligo_engine::open::{self, Devices, OpenOptions};
 use loligo_engine::params::Params;
-use loligo_engine::{Engine, Router};
+use loligo_engine::{Engine, Part, Router};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
 use loligo_format::units::Striping;
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 /// A run's settings.
 #[derive(Debug, Clone)]
@@ -153,103 +158,151 @@ pub fn bare(o: &VirtualOptions) -> f64 {
     count as f64 / 60.0
 }
 
-/// Runs uniform 4 KiB random writes against the cached volume.
-///
-/// # Errors
-/// When the engine refuses its configuration or fails a write.
-pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
-    let mut cache = vec![0; o.cache as usize];
-    open::format(&mut cache, &format_options(o.cache, o.core))?;
-    let oo = OpenOptions { force: false, params: o.params, bug: None };
-    let sb = Superblock::load(&mut cache)?;
-    let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
-    let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
-    let (_, mut engines) = opened.into_engines(Mode::Wb, &oo, &devices);
-    let mut engine: Engine = engines.remove(0);
-    let mut router = Router::new(o.core, 512, Striping::by_window(1), 8);
-    let disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
-    let mut w = World {
-        cache,
-        disk,
-        core_ops: BTreeMap::new(),
-        next_op: 0,
-        due: BinaryHeap::new(),
-        order: 0,
-        o: o.clone(),
-    };
-    let (mut rng, mut now, mut sent, mut answered) = (Rng::new(1), 1u64, 0u64, 0u64);
-    let mut started: BTreeMap<u64, u64> = BTreeMap::new();
-    let payload = Buf::zeroed(4096).freeze();
-    let second = 1_000_000_000u64;
-    let mut r = VirtualResult {
-        iops: 0.0,
-        worst_second: u64::MAX,
-        worst_p99_ms: 0.0,
-        per_second: Vec::new(),
-        dirty_percent: Vec::new(),
-        p99_ms: Vec::new(),
-        destaged: 0.0,
-    };
-    let (mut lat, mut destaged_at_tail): (Vec<u64>, u64) = (Vec::new(), 0);
-    let (mut parts, mut fx) = (Vec::new(), Vec::new());
-    while r.per_second.len() < o.seconds as usize {
-        while sent - answered < o.depth {
-            sent += 1;
-            started.insert(sent, now);
-            let offset = rng.below(o.core / 4096) * 4096;
-            let req =
-                Request { id: sent, kind: ReqKind::Write(payload.clone()), offset, len: 4096, fua: false };
-            ensure!(router.route(req, &mut parts).is_none(), "refused");
+/// A cached volume under load, and what it has done so far.
+struct Run {
+    engine: Engine,
+    router: Router,
+    world: World,
+    now: u64,
+    rng: Rng,
+    /// When each request in flight was sent.
+    started: BTreeMap<u64, u64>,
+    sent: u64,
+    /// How long each answer of this second took.
+    took: Vec<u64>,
+    parts: Vec<Part>,
+    effects: Vec<Effect>,
+    /// Blocks destaged before the tail.
+    before_tail: u64,
+    result: VirtualResult,
+}
+
+impl Run {
+    fn new(o: &VirtualOptions) -> Result<Run> {
+        let mut cache = vec![0; o.cache as usize];
+        open::format(&mut cache, &format_options(o.cache, o.core))?;
+        let oo = OpenOptions { force: false, params: o.params, bug: None };
+        let sb = Superblock::load(&mut cache)?;
+        let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
+        let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
+        let (_, mut engines) = opened.into_engines(Mode::Wb, &oo, &devices);
+        Ok(Run {
+            engine: engines.remove(0),
+            router: Router::new(o.core, 512, Striping::by_window(1), 8),
+            world: World {
+                cache,
+                disk: HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core),
+                core_ops: BTreeMap::new(),
+                next_op: 0,
+                due: BinaryHeap::new(),
+                order: 0,
+                o: o.clone(),
+            },
+            now: 1,
+            rng: Rng::new(1),
+            started: BTreeMap::new(),
+            sent: 0,
+            took: Vec::new(),
+            parts: Vec::new(),
+            effects: Vec::new(),
+            before_tail: 0,
+            result: VirtualResult {
+                iops: 0.0,
+                worst_second: u64::MAX,
+                worst_p99_ms: 0.0,
+                per_second: Vec::new(),
+                dirty_percent: Vec::new(),
+                p99_ms: Vec::new(),
+                destaged: 0.0,
+            },
+        })
+    }
+
+    /// Whether fewer requests than wanted are in flight.
+    fn has_room(&self) -> bool {
+        (self.started.len() as u64) < self.world.o.depth
+    }
+
+    /// Sends what may be in flight, and has the engine do all that can be done now.
+    fn step(&mut self, payload: &Shared) -> Result<()> {
+        while self.has_room() {
+            self.sent += 1;
+            self.started.insert(self.sent, self.now);
+            let offset = self.rng.below(self.world.o.core / 4096) * 4096;
+            let kind = ReqKind::Write(payload.clone());
+            let req = Request { id: self.sent, kind, offset, len: 4096, fua: false };
+            ensure!(self.router.route(req, &mut self.parts).is_none(), "refused");
         }
-        for p in parts.drain(..) {
-            engine.step(now, Event::Submit(p.request, p.hint), &mut fx);
+        for p in self.parts.drain(..) {
+            self.engine.step(self.now, Event::Submit(p.request, p.hint), &mut self.effects);
         }
-        while w.due.peek().is_some_and(|d| d.0 <= now) {
-            let Some(Due(_, _, e)) = w.due.pop() else { break };
-            engine.step(now, e, &mut fx);
+        while self.world.due.peek().is_some_and(|d| d.0 <= self.now) {
+            let Some(Due(_, _, e)) = self.world.due.pop() else { break };
+            self.engine.step(self.now, e, &mut self.effects);
         }
-        engine.settle(now, &mut fx);
-        for f in fx.drain(..) {
+        self.engine.settle(self.now, &mut self.effects);
+        for f in self.effects.drain(..) {
             match f {
-                Effect::Io(dev, op) => w.carry_out(now, dev, op)?,
+                Effect::Io(dev, op) => self.world.carry_out(self.now, dev, op)?,
                 Effect::Answer(a) => {
-                    if let Some(whole) = router.answered(a) {
+                    if let Some(whole) = self.router.answered(a) {
                         ensure!(whole.result.is_ok(), "a write failed");
-                        answered += 1;
-                        lat.push(now - started.remove(&whole.id).unwrap_or(now));
+                        let sent = self.started.remove(&whole.id).expect("it was sent");
+                        self.took.push(self.now - sent);
                     }
                 }
                 Effect::Missed(_) | Effect::Controlled(..) => {}
             }
         }
-        if sent - answered < o.depth {
-            now += 2_000;
-            w.reap_disk(now);
-            continue;
+        Ok(())
+    }
+
+    /// Lets time pass until something can happen.
+    fn advance(&mut self) {
+        if self.has_room() {
+            self.now += 2_000;
+            return self.world.reap_disk(self.now);
         }
-        let end_of_second = (r.per_second.len() as u64 + 1) * second;
-        let next = [w.due.peek().map(|d| d.0), w.disk.next_deadline(), engine.next_deadline(now)]
-            .into_iter()
-            .flatten()
-            .min();
-        now = next.unwrap_or(end_of_second).max(now + 1).min(end_of_second);
-        w.reap_disk(now);
-        if now == end_of_second {
-            lat.sort_unstable();
-            let p99 = lat.get(lat.len() * 99 / 100).map_or(0.0, |n| *n as f64 / 1e6);
-            let s = engine.stats();
-            r.per_second.push(lat.len() as u64);
-            r.dirty_percent.push(s.dirty_bytes * 100 / s.cache_bytes);
-            r.p99_ms.push(p99);
-            lat.clear();
-            if r.per_second.len() as u64 == o.seconds - o.tail {
-                destaged_at_tail = s.destaged_blocks;
-            }
-            if r.per_second.len() as u64 == o.seconds {
-                r.destaged = (s.destaged_blocks - destaged_at_tail) as f64 / o.tail as f64;
-            }
+        let end_of_second = (self.result.per_second.len() as u64 + 1) * SECOND;
+        let due = self.world.due.peek().map(|d| d.0);
+        let next = [due, self.world.disk.next_deadline(), self.engine.next_deadline(self.now)];
+        let next = next.into_iter().flatten().min();
+        self.now = next.unwrap_or(end_of_second).max(self.now + 1).min(end_of_second);
+        self.world.reap_disk(self.now);
+        if self.now == end_of_second {
+            self.note_second();
         }
     }
+
+    fn note_second(&mut self) {
+        let (o, r, s) = (&self.world.o, &mut self.result, self.engine.stats());
+        self.took.sort_unstable();
+        r.per_second.push(self.took.len() as u64);
+        r.dirty_percent.push(s.dirty_bytes * 100 / s.cache_bytes);
+        r.p99_ms.push(self.took.get(self.took.len() * 99 / 100).map_or(0.0, |n| *n as f64 / 1e6));
+        self.took.clear();
+        let seconds = r.per_second.len() as u64;
+        if seconds == o.seconds - o.tail {
+            self.before_tail = s.destaged_blocks;
+        }
+        if seconds == o.seconds {
+            r.destaged = (s.destaged_blocks - self.before_tail) as f64 / o.tail as f64;
+        }
+    }
+}
+
+/// Runs uniform 4 KiB random writes against the cached volume.
+///
+/// # Errors
+/// When the engine refuses its configuration or fails a write.
+pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
+    let mut run = Run::new(o)?;
+    let payload = Buf::zeroed(4096).freeze();
+    while run.result.per_second.len() < o.seconds as usize {
+        run.step(&payload)?;
+        run.advance();
+    }
+    let mut r = run.result;
     let tail = &r.per_second[(o.seconds - o.tail) as usize..];
     r.iops = tail.iter().sum::<u64>() as f64 / o.tail as f64;
     r.worst_second = r.per_second.iter().copied().min().unwrap_or(0);

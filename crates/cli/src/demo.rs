@@ -60,9 +60,7 @@ struct Ceph {
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     let done = match a.what {
         Some(What::Ceph(a)) => on_ceph(a),
-        None => {
-            demo::run(DemoOptions { dir: a.dir, report: a.report, json: a.json, ..DemoOptions::default() })
-        }
+        None => on_a_disk(a.dir, a.report, a.json),
     };
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -73,8 +71,19 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     }
 }
 
-fn on_ceph(a: Ceph) -> Result<()> {
+fn on_a_disk(dir: Option<PathBuf>, report: PathBuf, json: bool) -> Result<()> {
+    let (sizes, times) = Default::default();
+    demo::run(&DemoOptions { place: place(dir)?, report, json, sizes, times })
+}
+
+/// Where a demo runs.
+fn place(dir: Option<PathBuf>) -> Result<Place> {
     let mut place = Place::here()?;
-    place.dir = a.dir.unwrap_or(place.dir);
+    place.dir = dir.unwrap_or(place.dir);
+    Ok(place)
+}
+
+fn on_ceph(a: Ceph) -> Result<()> {
+    let place = place(a.dir)?;
     ceph::run(&CephOptions { place, report: a.report, json: a.json, replicas: a.replicas })
 }

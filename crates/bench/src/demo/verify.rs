@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::content::pattern;
 use super::plan::Sizes;
-use super::scratch::pattern;
 use crate::interrupt::Interrupt;
 use crate::nbd::Client;
 

@@ -1,6 +1,9 @@
 //! fio's completion-latency histograms: the log that gives IOPS and percentiles for every second.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Bins per power of two in fio's histogram (`FIO_IO_U_PLAT_BITS` = 6).
@@ -18,38 +21,14 @@ fn bin_ns(index: usize) -> u64 {
     base + (within << error_bits) + (1 << error_bits) / 2
 }
 
-/// Counts per bin, both directions added up.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Histogram {
-    bins: Vec<u64>,
+/// An empty histogram of nanoseconds. Its buckets are finer than fio's bins, and begin at their middles.
+fn empty() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are few enough")
 }
 
-impl Histogram {
-    /// Number of requests counted.
-    pub fn count(&self) -> u64 {
-        self.bins.iter().sum()
-    }
-
-    /// The latency in nanoseconds that the share `p` (0..=1) of requests did not exceed; `None` when empty.
-    pub fn percentile(&self, p: f64) -> Option<u64> {
-        let count = self.count();
-        let rank = ((count as f64 * p).ceil() as u64).max(1);
-        let mut seen = 0;
-        self.bins.iter().enumerate().find_map(|(index, n)| {
-            seen += n;
-            (*n > 0 && seen >= rank).then(|| bin_ns(index))
-        })
-    }
-
-    /// Adds another histogram's counts.
-    pub fn add(&mut self, other: &Histogram) {
-        if self.bins.len() < other.bins.len() {
-            self.bins.resize(other.bins.len(), 0);
-        }
-        for (mine, theirs) in self.bins.iter_mut().zip(&other.bins) {
-            *mine += theirs;
-        }
-    }
+/// The latency in nanoseconds that the share `p` (0..=1) of requests did not exceed; `None` when empty.
+pub(super) fn percentile(all: &Histogram<u64>, p: f64) -> Option<u64> {
+    (!all.is_empty()).then(|| all.lowest_equivalent(all.value_at_quantile(p)))
 }
 
 /// One window of about a second.
@@ -67,9 +46,9 @@ pub struct Second {
 
 /// Reads the histogram logs of all workers (`--write_hist_log`, coarseness 0) and merges them second by second.
 /// Returns the windows in order and the histogram of the whole run. fio does not log the last, unfinished window.
-pub(super) fn seconds<'a>(logs: impl IntoIterator<Item = &'a str>) -> Result<(Vec<Second>, Histogram)> {
+pub(super) fn seconds<'a>(logs: impl IntoIterator<Item = &'a str>) -> Result<(Vec<Second>, Histogram<u64>)> {
     // By the number of the second that a window's end rounds to: workers' clocks differ by milliseconds.
-    let mut windows: std::collections::BTreeMap<u64, (f64, Histogram)> = Default::default();
+    let mut windows: BTreeMap<u64, (f64, Histogram<u64>)> = BTreeMap::new();
     for line in logs.into_iter().flat_map(str::lines).filter(|line| !line.trim().is_empty()) {
         let mut fields = line.split(',').map(str::trim);
         let mut next = || fields.next().context("a line of fio's histogram log is cut short");
@@ -83,11 +62,13 @@ pub(super) fn seconds<'a>(logs: impl IntoIterator<Item = &'a str>) -> Result<(Ve
         if bins.len() < 1 << BITS {
             bail!("fio's histogram log has {} bins a line: only coarseness 0 is understood", bins.len());
         }
-        let window = windows.entry((at_ms + 500) / 1000).or_default();
+        let window = windows.entry((at_ms + 500) / 1000).or_insert_with(|| (0.0, empty()));
         window.0 = window.0.max(at_ms as f64 / 1000.0);
-        window.1.add(&Histogram { bins });
+        for (bin, n) in bins.into_iter().enumerate().filter(|(_, n)| *n > 0) {
+            window.1.record_n(bin_ns(bin), n)?;
+        }
     }
-    let mut whole = Histogram::default();
+    let mut whole = empty();
     let mut before = 0.0;
     let mut series = Vec::with_capacity(windows.len());
     for (at, histogram) in windows.into_values() {
@@ -95,12 +76,12 @@ pub(super) fn seconds<'a>(logs: impl IntoIterator<Item = &'a str>) -> Result<(Ve
         if span > 0.0 {
             series.push(Second {
                 at,
-                iops: histogram.count() as f64 / span,
-                p50_ns: histogram.percentile(0.5).unwrap_or(0),
-                p99_ns: histogram.percentile(0.99).unwrap_or(0),
+                iops: histogram.len() as f64 / span,
+                p50_ns: percentile(&histogram, 0.5).unwrap_or(0),
+                p99_ns: percentile(&histogram, 0.99).unwrap_or(0),
             });
         }
-        whole.add(&histogram);
+        whole.add(&histogram)?;
         before = at;
     }
     Ok((series, whole))
@@ -129,6 +110,11 @@ mod tests {
             let error = (bin_ns(index + 1) - bin_ns(index)) as f64 / bin_ns(index) as f64;
             assert!(error < 0.017, "bin {index} is {error} wide");
         }
+        for ns in (0..1856).map(bin_ns) {
+            let mut one = empty();
+            one.record(ns).unwrap();
+            assert_eq!(percentile(&one, 0.5), Some(ns), "a percentile is the bin's own");
+        }
     }
 
     #[test]
@@ -152,8 +138,8 @@ mod tests {
         assert_eq!(series[0].iops.round(), 100.0);
         assert_eq!((series[0].p50_ns, series[0].p99_ns), (10, 20));
         assert_eq!(series[1].iops.round(), 10.0);
-        assert_eq!(whole.count(), 110);
-        assert_eq!(whole.percentile(1.0), Some(100));
+        assert_eq!(whole.len(), 110);
+        assert_eq!(percentile(&whole, 1.0), Some(100));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod parse;
 mod run;
 mod waited;
 
-pub use hist::{Histogram, Second};
+pub use hist::Second;
 pub use job::{FileEngine, Job, Rw, Target, Verify};
 pub use parse::{Latency, Measured};
 pub use run::{Checked, run, run_each, verify, version};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::hist::seconds;
+use super::hist::{self, seconds};
 use super::parse::{Measured, measured};
 use super::waited::{Waited, waited};
 use super::{Job, Rw};
@@ -57,7 +57,7 @@ pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Dur
     let (series, whole) = seconds(logs.iter().map(String::as_str))?;
     let json = fs::read_to_string(dir.path().join("out.json")).context("fio's output")?;
     let mut run = measured(job.command_line(), &json, series)?;
-    run.logged_p99_ns = whole.percentile(0.99);
+    run.logged_p99_ns = hist::percentile(&whole, 0.99);
     Ok(run)
 }
 

@@ -1,10 +1,13 @@
 //! The parts that all plots share: colours that follow the page's light or dark scheme, panels, and the SVG element around a drawing.
 
+use std::ops::Range;
+
 use anyhow::{Result, anyhow};
-use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::Ranged;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use plotters::style::FontStyle;
 
 /// Text and axes.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
@@ -73,18 +76,65 @@ pub(super) fn decades(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     (low, high.max(low * 10.0))
 }
 
-/// The look that axes share: lines across only, and few of them.
-pub(super) fn calm<'a, X, Y, DB>(mesh: &mut MeshStyle<'a, '_, X, Y, DB>)
-where
-    X: Ranged,
-    Y: Ranged,
-    DB: DrawingBackend,
-{
-    mesh.disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(SOFT)
-        .label_style((FONT, 12).into_font().color(&SOFT));
+/// A chart with a title and calm axes, in a part of a drawing.
+pub(super) struct Panel<'p> {
+    pub(super) title: &'p str,
+    /// Units that the labels have at the left and below.
+    pub(super) labels: (u32, u32),
+    /// Units that stay free at the right and at the bottom.
+    pub(super) free: (u32, u32),
+    pub(super) x: Range<f64>,
+    pub(super) x_marks: usize,
+    pub(super) x_format: &'p dyn Fn(f64) -> String,
+    /// What the x axis shows; empty where its labels say so.
+    pub(super) x_name: &'p str,
+    pub(super) y_marks: usize,
+    pub(super) y_format: &'p dyn Fn(f64) -> String,
+}
+
+/// An open panel, to draw series into.
+pub(super) type Chart<'a, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>;
+
+impl Panel<'_> {
+    /// Draws title and axes.
+    pub(super) fn open<'a, Y>(&self, area: &Area<'a>, y: Y) -> Result<Chart<'a, Y::CoordDescType>>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let style = (FONT, 14).into_font().style(FontStyle::Bold).color(&INK);
+        area.draw(&Text::new(self.title.to_owned(), (self.labels.0 as i32, 4), style)).map_err(plain)?;
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(28)
+            .margin_right(self.free.0)
+            .margin_bottom(self.free.1)
+            .x_label_area_size(self.labels.1)
+            .y_label_area_size(self.labels.0)
+            .build_cartesian_2d(self.x.clone(), y)
+            .map_err(plain)?;
+        let (x_format, y_format) = (|x: &f64| (self.x_format)(*x), |y: &f64| (self.y_format)(*y));
+        let mut mesh = chart.configure_mesh();
+        // Lines across only, and few of them.
+        mesh.disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(SOFT)
+            .label_style((FONT, 12).into_font().color(&SOFT))
+            .x_labels(self.x_marks)
+            .y_labels(self.y_marks)
+            .x_label_formatter(&x_format)
+            .y_label_formatter(&y_format);
+        if !self.x_name.is_empty() {
+            mesh.axis_desc_style((FONT, 12).into_font().color(&SOFT)).x_desc(self.x_name);
+        }
+        mesh.draw().map_err(plain)?;
+        Ok(chart)
+    }
+}
+
+/// Labels of a log axis from `low` to `high`: one for each decade.
+pub(super) fn marks((low, high): (f64, f64)) -> usize {
+    ((high / low).log10().round() as usize + 1).max(2)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod timeline;
 
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use askama::Template;
@@ -167,11 +167,10 @@ struct Page<'a> {
 impl Report {
     /// One of this moment that shows nothing yet.
     pub(crate) fn new(title: &str, summary: &str, sides: [&str; 2]) -> Report {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         Report {
             title: title.to_owned(),
             summary: summary.to_owned(),
-            written: format!("Written {}.", units::utc(now)),
+            written: format!("Written {}.", units::utc(SystemTime::now())),
             facts: Vec::new(),
             sides: sides.map(str::to_owned),
             phases: Vec::new(),

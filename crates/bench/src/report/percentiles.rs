@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use plotters::prelude::*;
-use plotters::style::FontStyle;
 
 use super::Phase;
-use super::canvas::{AFTER, BEFORE, FONT, INK, calm, decades, plain, svg};
+use super::canvas::{AFTER, BEFORE, Panel, decades, marks, plain, svg};
 use crate::fio::Latency;
 use crate::units;
 
@@ -28,26 +27,19 @@ pub(super) fn draw(phase: &Phase) -> Result<String> {
     };
     let label =
         format!("Latency of {}. Without the cache: {}. With it: {}", phase.name, told(&before), told(&after));
+    let panel = Panel {
+        title: &phase.name,
+        labels: (66, 24),
+        free: (12, 0),
+        x: -0.3..4.3,
+        x_marks: 5,
+        x_format: &|x| NAMES.get(x.round() as usize).map_or(String::new(), |name| (*name).to_owned()),
+        x_name: "",
+        y_marks: marks((low, high)),
+        y_format: &units::axis_time,
+    };
     svg((440, 250), &label, |area| {
-        let style = (FONT, 14).into_font().style(FontStyle::Bold).color(&INK);
-        area.draw(&Text::new(phase.name.clone(), (66, 4), style)).map_err(plain)?;
-        let mut chart = ChartBuilder::on(area)
-            .margin_top(28)
-            .margin_right(12)
-            .x_label_area_size(24)
-            .y_label_area_size(66)
-            .build_cartesian_2d(-0.3..4.3, (low..high).log_scale())
-            .map_err(plain)?;
-        let mut mesh = chart.configure_mesh();
-        calm(&mut mesh);
-        mesh.x_labels(5)
-            .y_labels(((high / low).log10().round() as usize + 1).max(2))
-            .x_label_formatter(&|x: &f64| {
-                NAMES.get(x.round() as usize).map_or(String::new(), |name| (*name).to_owned())
-            })
-            .y_label_formatter(&|ns| units::axis_time(*ns))
-            .draw()
-            .map_err(plain)?;
+        let mut chart = panel.open(area, (low..high).log_scale())?;
         for (values, colour, round) in [(before, BEFORE, false), (after, AFTER, true)] {
             let points: Vec<(f64, f64)> = values.iter().enumerate().map(|(i, ns)| (i as f64, *ns)).collect();
             chart

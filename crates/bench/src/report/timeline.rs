@@ -2,15 +2,12 @@
 
 use anyhow::Result;
 use plotters::prelude::*;
-use plotters::style::FontStyle;
 
 use super::Timeline;
-use super::canvas::{AFTER, Area, BEFORE, DIRTY, FONT, INK, SOFT, calm, decades, plain, svg};
+use super::canvas::{AFTER, Area, BEFORE, DIRTY, Panel, decades, marks, plain, svg};
 use crate::fio::Second;
 use crate::stats::median;
 use crate::units;
-
-const LEFT: u32 = 72;
 
 /// One line: its points, its colour, and whether it is dashed.
 struct Line {
@@ -56,9 +53,20 @@ fn lines(timeline: &Timeline, end: f64, value: impl Fn(&Second) -> f64) -> Vec<L
     lines
 }
 
-fn caption(area: &Area<'_>, text: &str) -> Result<()> {
-    let style = (FONT, 14).into_font().style(FontStyle::Bold).color(&INK);
-    area.draw(&Text::new(text.to_owned(), (LEFT as i32, 4), style)).map_err(plain)
+/// A panel over the seconds of the load.
+fn panel<'p>(title: &'p str, end: f64, y_marks: usize, y_format: &'p dyn Fn(f64) -> String) -> Panel<'p> {
+    Panel {
+        title,
+        labels: (72, 22),
+        free: (16, 8),
+        x: 0.0..end,
+        // As many as there are by default.
+        x_marks: 11,
+        x_format: &|x| format!("{x:.0} s"),
+        x_name: "",
+        y_marks,
+        y_format,
+    }
 }
 
 fn log_panel(
@@ -68,23 +76,8 @@ fn log_panel(
     lines: &[Line],
     format: &dyn Fn(f64) -> String,
 ) -> Result<()> {
-    caption(area, title)?;
     let (low, high) = decades(lines.iter().flat_map(|line| line.points.iter().map(|(_, value)| *value)));
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(28)
-        .margin_right(16)
-        .margin_bottom(8)
-        .x_label_area_size(22)
-        .y_label_area_size(LEFT)
-        .build_cartesian_2d(0.0..end, (low..high).log_scale())
-        .map_err(plain)?;
-    let mut mesh = chart.configure_mesh();
-    calm(&mut mesh);
-    mesh.y_labels(((high / low).log10().round() as usize + 1).max(2))
-        .x_label_formatter(&|x| format!("{x:.0} s"))
-        .y_label_formatter(&|y| format(*y))
-        .draw()
-        .map_err(plain)?;
+    let mut chart = panel(title, end, marks((low, high)), format).open(area, (low..high).log_scale())?;
     for line in lines {
         let style = line.colour.stroke_width(2);
         if line.dashed {
@@ -99,23 +92,10 @@ fn log_panel(
 }
 
 fn dirty_panel(area: &Area<'_>, end: f64, dirty: &[(f64, f64)]) -> Result<()> {
-    caption(area, "Dirty share of the cache")?;
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(28)
-        .margin_right(16)
-        .x_label_area_size(34)
-        .y_label_area_size(LEFT)
-        .build_cartesian_2d(0.0..end, 0.0..100.0)
-        .map_err(plain)?;
-    let mut mesh = chart.configure_mesh();
-    calm(&mut mesh);
-    mesh.y_labels(5)
-        .axis_desc_style((FONT, 12).into_font().color(&SOFT))
-        .x_desc("time since the load began")
-        .x_label_formatter(&|x| format!("{x:.0} s"))
-        .y_label_formatter(&|y| format!("{y:.0} %"))
-        .draw()
-        .map_err(plain)?;
+    let percent = |y| format!("{y:.0} %");
+    let panel = panel("Dirty share of the cache", end, 5, &percent);
+    let panel = Panel { labels: (72, 34), free: (16, 0), x_name: "time since the load began", ..panel };
+    let mut chart = panel.open(area, 0.0..100.0)?;
     let points: Vec<(f64, f64)> = dirty.iter().map(|(at, share)| (*at, share * 100.0)).collect();
     let area = AreaSeries::new(points, 0.0, DIRTY.mix(0.25)).border_style(DIRTY.stroke_width(2));
     chart.draw_series(area).map_err(plain)?;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use loligo_block::{IoError, Op, OpKind, ReqKind, Request, SyncIo};
+use loligo_block::{DeviceFile, IoError, Op, OpKind, OpenOptions as FileOptions, ReqKind, Request, SyncFile};
 use loligo_engine::Router;
 use loligo_engine::api::{Dev, Event};
 use loligo_engine::open::{self, Devices, OpenOptions};
@@ -19,6 +19,7 @@ use loligo_format::superblock::Superblock;
 use loligo_format::units::BLOCK;
 
 use crate::drive::{Driver, World, permuted, scatter};
+use crate::engine::Nothing;
 use crate::interrupt::Interrupt;
 
 /// Which lines a full cache holds: so many of the core's blocks, spread over all of it, each in a place of its own.
@@ -41,29 +42,8 @@ impl Lines {
     }
 }
 
-/// The cache file before and after service.
-struct Plain {
-    file: File,
-    size: u64,
-}
-
 fn failed(e: &std::io::Error) -> IoError {
     IoError::from_errno(e.raw_os_error().unwrap_or(5), "the cache file")
-}
-
-impl SyncIo for Plain {
-    fn size(&self) -> u64 {
-        self.size
-    }
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        self.file.read_exact_at(buf, offset).map_err(|e| failed(&e))
-    }
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.file.write_all_at(data, offset).map_err(|e| failed(&e))
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        self.file.sync_data().map_err(|e| failed(&e))
-    }
 }
 
 /// The cache file during service, and a core of zeros.
@@ -102,8 +82,7 @@ impl World for Sparse {
 /// and in all.
 pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, u64)) -> Result<Lines> {
     let file = File::options().read(true).write(true).open(path)?;
-    let size = file.metadata()?.len();
-    let mut dev = Plain { file: file.try_clone()?, size };
+    let mut dev = SyncFile::new(DeviceFile::open(path, &FileOptions::default())?);
     let sb = Superblock::load(&mut dev)?;
     ensure!(sb.layout.shards == 1 && sb.clean, "a new cache of one shard is wanted");
     let (core, layout) = (sb.core.size, sb.layout.shard(0));
@@ -112,7 +91,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
         Params { admission: AdmissionKind::Always, seq_cutoff: SeqCutoff::Never, ..Params::default() };
     let options = OpenOptions { force: false, params, bug: None };
     let devices = Devices { journal_unit: 4096, core_unmaps: true, ..Devices::PLAIN };
-    let opened = open::open(&mut dev, &mut Plain { file: file.try_clone()?, size: core }, sb, &options)?;
+    let opened = open::open(&mut dev, &mut Nothing::of(core), sb, &options)?;
     let (mut sb, mut cores) = opened.into_engines(Mode::Wt, &options, &devices);
     let router = Router::new(sb.data_length, 512, sb.striping(), params.seq_promotion);
     let mut d = Driver::new(cores.remove(0), router, Sparse { file, data: layout.data });
@@ -148,6 +127,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::format_options;
     use std::collections::BTreeSet;
 
     #[test]
@@ -156,5 +136,25 @@ mod tests {
         let all: BTreeSet<u64> = (0..lines.count).map(|i| lines.offset(i)).collect();
         assert_eq!(all.len(), 10_000);
         assert!(all.iter().all(|at| at % BLOCK == 0 && *at < 1 << 30));
+    }
+
+    #[test]
+    fn a_filled_cache_is_clean_and_full_without_its_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
+        let (size, core) = (64 << 20, 1 << 30);
+        File::create(&path).and_then(|file| file.set_len(size)).unwrap();
+        let open = || SyncFile::new(DeviceFile::open(&path, &FileOptions::default()).unwrap());
+        open::format(&mut open(), &format_options(size, core)).unwrap();
+        let mut said = Vec::new();
+        let lines = fill(&path, &Interrupt::default(), |done, all| said.push((done, all))).unwrap();
+        assert_eq!(said.last(), Some(&(lines.count, lines.count)));
+        let sb = Superblock::load(&mut open()).unwrap();
+        assert!(sb.clean && sb.dirty_blocks == 0);
+        let options = OpenOptions { force: false, params: Params::default(), bug: None };
+        let opened = open::open(&mut open(), &mut Nothing::of(core), sb, &options).unwrap();
+        let (_, cores) = opened.into_engines(Mode::Wt, &options, &Devices::PLAIN);
+        let held = cores[0].stats().occupied_bytes / BLOCK;
+        assert!(held * 1000 >= lines.count * 999, "{held} of {} lines", lines.count);
     }
 }
