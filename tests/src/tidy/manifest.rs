@@ -119,8 +119,8 @@ struct Manifest {
 
 fn parse(text: &str) -> Result<Manifest, toml::de::Error> {
     let all: Table = text.parse()?;
-    let mut m = Manifest::default();
-    m.name = all.get("package").and_then(|p| p.get("name")?.as_str()).unwrap_or_default().to_owned();
+    let name = all.get("package").and_then(|p| p.get("name")?.as_str()).unwrap_or_default().to_owned();
+    let mut m = Manifest { name, ..Manifest::default() };
     // Those of a platform stand in a table of its own.
     let platforms = all.get("target").and_then(Value::as_table);
     for table in platforms.into_iter().flat_map(Table::values).filter_map(Value::as_table).chain([&all]) {

@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn too_little_space_is_said_before_anything_is_written() {
         let parent = tempfile::tempdir().unwrap();
-        let error = Bed::new(&place(parent.path()), 1 << 60).err().expect("so much is nowhere").to_string();
+        let error = Bed::new(&place(parent.path()), 1 << 60).expect_err("so much is nowhere").to_string();
         assert!(error.contains("needs") && error.contains("--dir"), "{error}");
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
