@@ -74,7 +74,7 @@ impl Client {
     /// The volume `name`.
     ///
     /// # Errors
-    /// Where the name cannot be one.
+    /// If the name cannot be one.
     pub fn new(name: &str) -> Result<Client> {
         names::check_name(name)?;
         Client::by(name, names::socket_of(name)?)
@@ -83,7 +83,7 @@ impl Client {
     /// The volume `name` of a service whose sockets lie in `runtime_dir`.
     ///
     /// # Errors
-    /// Where the name cannot be one.
+    /// If the name cannot be one.
     pub fn at(runtime_dir: &Path, name: &str) -> Result<Client> {
         names::check_name(name)?;
         Client::by(name, runtime_dir.join(format!("{name}.sock")))
@@ -210,7 +210,7 @@ impl Client {
     /// `GET /v1/stats`.
     ///
     /// # Errors
-    /// Where the volume is not served.
+    /// If the volume is not served.
     pub fn stats(&self) -> Result<Value> {
         self.call(Method::GET, "/v1/stats", None)
     }
@@ -218,7 +218,7 @@ impl Client {
     /// `GET /v1/latencies`.
     ///
     /// # Errors
-    /// Where the volume is not served.
+    /// If the volume is not served.
     pub fn latencies(&self) -> Result<BTreeMap<String, Vec<(u64, u64)>>> {
         self.call(Method::GET, "/v1/latencies", None)
     }
@@ -226,7 +226,7 @@ impl Client {
     /// `GET /v1/info`.
     ///
     /// # Errors
-    /// Where the volume is not served.
+    /// If the volume is not served.
     pub fn info(&self) -> Result<Value> {
         self.call(Method::GET, "/v1/info", None)
     }
@@ -279,7 +279,7 @@ impl Client {
     /// Switches the mode for new requests; with `flush`, waits until nothing is dirty.
     ///
     /// # Errors
-    /// Where it is no mode, or the flush fails.
+    /// If it is no mode, or the flush fails.
     pub fn set_mode(&self, mode: &str, flush: bool) -> Result<Option<FlushState>> {
         let said: Value =
             self.call(Method::POST, "/v1/mode", Some(json!({ "mode": mode, "flush": flush })))?;
@@ -292,7 +292,7 @@ impl Client {
     /// Every tunable.
     ///
     /// # Errors
-    /// Where the volume is not served, or has no cache.
+    /// If the volume is not served, or has no cache.
     pub fn params(&self) -> Result<Vec<Param>> {
         self.call(Method::GET, "/v1/params", None)
     }
@@ -310,7 +310,7 @@ impl DaemonClient {
     /// The daemon of this host.
     ///
     /// # Errors
-    /// Where this process can ask nobody.
+    /// If this process can ask nobody.
     pub fn new() -> Result<DaemonClient> {
         Client::by(SOCKET, names::socket_of(SOCKET)?).map(DaemonClient)
     }
@@ -327,10 +327,10 @@ impl DaemonClient {
         DaemonClient(self.0.waiting(until, limit))
     }
 
-    /// What it is.
+    /// Describes the daemon.
     ///
     /// # Errors
-    /// Where none runs.
+    /// If none runs.
     pub fn about(&self) -> Result<About> {
         self.0.call(Method::GET, "/v1/daemon", None)
     }
@@ -338,7 +338,7 @@ impl DaemonClient {
     /// The same; nothing where none runs.
     ///
     /// # Errors
-    /// Where one runs, and does not answer.
+    /// If one runs, and does not answer.
     pub fn about_if_there(&self) -> Result<Option<About>> {
         match self.about() {
             Err(why) if why.is::<NobodyThere>() => Ok(None),
@@ -349,7 +349,7 @@ impl DaemonClient {
     /// Has it read its file again; what was done, in lines.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// An error says what is wrong with the file.
     pub fn reload(&self) -> Result<Reloaded> {
         self.0.call(Method::POST, "/v1/reload", None)
     }
@@ -357,7 +357,7 @@ impl DaemonClient {
     /// Every volume.
     ///
     /// # Errors
-    /// Where none runs.
+    /// If none runs.
     pub fn volumes(&self) -> Result<Vec<Listed>> {
         self.0.call(Method::GET, "/v1/volumes", None)
     }
@@ -365,7 +365,7 @@ impl DaemonClient {
     /// One volume.
     ///
     /// # Errors
-    /// Where there is no such volume.
+    /// If there is no such volume.
     pub fn volume(&self, name: &str) -> Result<Listed> {
         names::check_name(name)?;
         self.0.call(Method::GET, &format!("/v1/volumes/{name}"), None)
@@ -374,7 +374,7 @@ impl DaemonClient {
     /// Makes a volume and starts it; how it is then.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// An error says what is wrong with it.
     pub fn create(&self, wanted: &Create) -> Result<Status> {
         let path = format!("/v1/volumes?wait={}", self.0.settle());
         let begun: Status = self.0.call(Method::POST, &path, Some(json!(wanted)))?;
@@ -402,7 +402,7 @@ impl DaemonClient {
     /// Starts a volume; how it is then.
     ///
     /// # Errors
-    /// Where there is no such volume.
+    /// If there is no such volume.
     pub fn start(&self, name: &str, allow: Leave) -> Result<Status> {
         names::check_name(name)?;
         self.run(name, "start", json!(allow))
@@ -411,7 +411,7 @@ impl DaemonClient {
     /// Stops a volume; how it is then.
     ///
     /// # Errors
-    /// Where there is no such volume.
+    /// If there is no such volume.
     pub fn stop(&self, name: &str, how: &Stop) -> Result<Status> {
         names::check_name(name)?;
         self.run(name, "stop", json!(how))

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 /// The name of the daemon's own socket among those of volumes.
 pub const SOCKET: &str = "loligod";
 
-/// Where control sockets lie: `$LOLIGO_RUNTIME_DIR`, else `/run/loligo` for root and `$XDG_RUNTIME_DIR/loligo` for others.
+/// The folder of control sockets: `$LOLIGO_RUNTIME_DIR`, else `/run/loligo` for root and `$XDG_RUNTIME_DIR/loligo` for others.
 ///
 /// # Errors
-/// Where none of them is known.
+/// If none of them is known.
 pub fn runtime_dir() -> Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("LOLIGO_RUNTIME_DIR") {
@@ -44,7 +44,7 @@ pub fn check_name(name: &str) -> Result<()> {
 /// The names of which there are control sockets, whether or not anybody still listens, without the daemon's.
 ///
 /// # Errors
-/// Where the folder is there and cannot be read.
+/// If the folder is there and cannot be read.
 pub fn with_sockets() -> Result<Vec<String>> {
     let dir = runtime_dir()?;
     let entries = match std::fs::read_dir(&dir) {

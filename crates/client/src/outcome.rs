@@ -57,7 +57,7 @@ impl Outcome {
         error.chain().find_map(Outcome::known).unwrap_or(Outcome::Failed)
     }
 
-    /// What the type of one error says.
+    /// The outcome that the type of one error says.
     pub fn known(cause: &(dyn std::error::Error + 'static)) -> Option<Outcome> {
         if let Some(ended) = cause.downcast_ref::<Ended>() {
             return Some(ended.outcome);
@@ -125,7 +125,7 @@ impl Ended {
 
 /// For what is looked at before anything is changed.
 pub trait OrRefused<T> {
-    /// Whatever is found there refuses the command; what is known to be something else stays that.
+    /// Turns an error into a refusal of the command; one that is known to be something else stays that.
     ///
     /// # Errors
     /// Those of the look.

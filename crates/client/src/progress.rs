@@ -23,7 +23,7 @@ impl Progress {
         self.say(&format!("{percent} %"));
     }
 
-    /// What there is to say where nobody knows how much is left; shown when it is time to.
+    /// Shows `words` while nobody knows how much is left, when it is time to.
     pub fn say(&mut self, words: &str) {
         let now = Instant::now();
         if now < self.next {

@@ -10,28 +10,28 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Where the file is looked for.
+/// The path at which the file is looked for.
 pub const DEFAULT_PATH: &str = "/etc/loligo/loligod.toml";
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
-    /// What concerns all volumes.
+    /// Settings that concern all volumes.
     pub daemon: DaemonConfig,
     /// The volumes by name.
     #[serde(rename = "volume")]
     pub volumes: BTreeMap<String, VolumeConfig>,
 }
 
-/// What concerns all volumes.
+/// Settings that concern all volumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct DaemonConfig {
-    /// Where the daemon keeps what it must remember; default /var/lib/loligo.
+    /// The folder in which the daemon keeps what it must remember; default /var/lib/loligo.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<PathBuf>,
-    /// Where Prometheus text is served.
+    /// The address at which Prometheus text is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
 }
@@ -40,7 +40,7 @@ impl Config {
     /// Reads `path`.
     ///
     /// # Errors
-    /// Where it cannot be read, and what is wrong with it, with the line.
+    /// If it cannot be read or is wrong. The error says what is wrong with it, with the line.
     pub fn load(path: &Path) -> Result<Config> {
         let (text, dir) = read(path)?;
         Config::parse_in(&text, &dir).with_context(|| format!("{} is not right", path.display()))
@@ -49,7 +49,7 @@ impl Config {
     /// Reads `text`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// An error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Config> {
         Config::parse_in(text, Path::new("/"))
     }
@@ -83,7 +83,7 @@ impl Config {
 /// The text of a file, and the folder that it lies in.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If it cannot be read.
 pub(super) fn read(path: &Path) -> Result<(String, PathBuf)> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(

@@ -46,7 +46,7 @@ const FIRST: Duration = Duration::from_secs(60);
 const COMING: Duration = Duration::from_secs(30);
 /// How many those are.
 const BOOT: Duration = Duration::from_secs(900);
-/// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
+/// Time that systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
 /// How long a stop, of a volume or of the daemon, waits for a start that may hang and of which there is nothing to end yet.
@@ -70,11 +70,11 @@ pub(crate) struct Daemon {
     pub(crate) volumes: Arc<Volumes>,
 }
 
-/// Where the daemon keeps what it remembers: `state-dir` of the configuration, else `$LOLIGO_STATE_DIR`, else `/var/lib/loligo` for
-/// root and `$XDG_STATE_HOME/loligo` for others.
+/// The folder in which the daemon keeps what it remembers: `state-dir` of the configuration, else `$LOLIGO_STATE_DIR`, else
+/// `/var/lib/loligo` for root and `$XDG_STATE_HOME/loligo` for others.
 ///
 /// # Errors
-/// Where no folder is known.
+/// If no folder is known.
 pub fn state_dir(config: &Config) -> Result<PathBuf> {
     if let Some(dir) = &config.daemon.state_dir {
         return Ok(dir.clone());
@@ -97,7 +97,7 @@ pub fn state_dir(config: &Config) -> Result<PathBuf> {
 /// A file as a daemon would serve it.
 #[derive(Debug)]
 pub struct Shown {
-    /// What counts, with what was set by command.
+    /// The configuration that counts, with what was set by command.
     pub config: Config,
     /// Sections that are not right, each with its name and what is wrong with it.
     pub wrong: Vec<String>,
@@ -107,7 +107,7 @@ pub struct Shown {
 /// default where one would that is started by that file.
 ///
 /// # Errors
-/// Where it cannot be read as a whole, or what is remembered cannot be.
+/// If it cannot be read as a whole, or what is remembered cannot be.
 pub fn show(path: &Path, state: Option<&Path>) -> Result<Shown> {
     let mut sections = Sections::load(path)?;
     let dir = state.map_or_else(|| state_dir(&sections.right), |dir| Ok(dir.to_owned()))?;
@@ -126,7 +126,7 @@ pub fn show(path: &Path, state: Option<&Path>) -> Result<Shown> {
 /// Serves until SIGTERM or SIGINT; SIGHUP reads the file again.
 ///
 /// # Errors
-/// Where the daemon itself cannot start; what is wrong with a volume is that volume's.
+/// If the daemon itself cannot start; what is wrong with a volume is that volume's.
 pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let sections = Sections::load(&options.config)?;
     let config = &sections.right;
@@ -289,7 +289,7 @@ impl Daemon {
     /// The volume `name`.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub(crate) fn supervisor(&self, name: &str) -> Result<Arc<Supervisor>> {
         self.volumes.find(name).map(|known| known.supervisor)
     }

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What this process was started with, where it has asked for more.
+/// The limit that this process was started with, if it has asked for more.
 static BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit to the hard one: each volume, each connection and each image takes some, and the usual 1024

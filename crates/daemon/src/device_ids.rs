@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was found at paths: which device, or none.
+/// Devices found at paths: which device, or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DeviceIds(BTreeMap<PathBuf, Option<DeviceId>>);
 
@@ -54,7 +54,7 @@ impl DeviceIds {
     }
 }
 
-/// Where the devices of `volume` are.
+/// The paths of the devices of `volume`.
 fn paths(volume: &VolumeConfig) -> Vec<PathBuf> {
     // One that cannot be read is refused for that.
     volume.core.parse().map(|core| places(&core, volume.cache.as_deref())).unwrap_or_default()
@@ -70,7 +70,7 @@ fn places(core: &CoreSpec, cache: Option<&Path>) -> Vec<PathBuf> {
 }
 
 impl Daemon {
-    /// What each volume that `counts` is defined as by now, with what was set by command.
+    /// The current definition of each volume that `counts`, with what was set by command.
     fn definitions(&self, counts: impl Fn(&Supervisor) -> bool) -> Vec<VolumeConfig> {
         let of = |e: &Arc<Supervisor>| with_overrides(&e.config(), &self.memory.of(&e.name));
         self.supervisors().iter().filter(|e| counts(e)).map(of).collect()

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 /// A cache that came or went by command. It counts as long as the definition says of the cache what it said then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanged {
-    /// What counts.
+    /// The configuration that counts.
     pub now: CacheConfig,
-    /// What the definition said.
+    /// The configuration in the definition then.
     pub instead_of: CacheConfig,
 }
 
@@ -78,7 +78,7 @@ impl Registry {
 }
 
 impl Daemon {
-    /// What of a definition counts now.
+    /// The definition that counts now.
     pub(super) fn effective(&self, name: &str) -> Result<VolumeConfig> {
         Ok(with_overrides(&self.supervisor(name)?.config(), &self.memory.of(name)))
     }
@@ -93,7 +93,7 @@ impl Daemon {
     /// Starts to put a cache in front of a served volume.
     ///
     /// # Errors
-    /// What can be refused at once; everything else is said of the change.
+    /// If it can be refused at once; everything else is said of the change.
     pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
         // Nobody else is given the device meanwhile.
         let (_turn, looked) = self.turn_beside([&cache.put(&self.effective(name)?)]);
@@ -114,7 +114,7 @@ impl Daemon {
     /// Starts to take the cache of a served volume away.
     ///
     /// # Errors
-    /// Where that is refused at once.
+    /// If that is refused at once.
     pub(crate) fn detach(&self, name: &str) -> Result<ChangeState> {
         self.ask(name, Wanted::Detach)
     }
@@ -122,7 +122,7 @@ impl Daemon {
     /// Starts to have a served volume take the size of its core.
     ///
     /// # Errors
-    /// Where that is refused at once.
+    /// If that is refused at once.
     pub(crate) fn resize(&self, name: &str, bytes: Option<u64>) -> Result<ChangeState> {
         self.ask(name, Wanted::Resize(bytes))
     }
@@ -130,7 +130,7 @@ impl Daemon {
     /// Starts to give the share that a served volume's cache lies in another size.
     ///
     /// # Errors
-    /// Where that is refused at once.
+    /// If that is refused at once.
     pub(crate) fn resize_share(&self, name: &str, bytes: u64) -> Result<ChangeState> {
         self.ask(name, Wanted::Share(bytes))
     }
@@ -138,7 +138,7 @@ impl Daemon {
     /// The last change of a served volume.
     ///
     /// # Errors
-    /// Where it is not served.
+    /// If it is not served.
     pub(crate) fn last_change(&self, name: &str) -> Result<ChangeState> {
         let supervisor = self.supervisor(name)?;
         let app = supervisor.app().ok_or_else(|| supervisor.status().refuse(name))?;
@@ -148,7 +148,7 @@ impl Daemon {
     /// Gives up a change that is under way, where it still can be.
     ///
     /// # Errors
-    /// Where the volume is not served.
+    /// If the volume is not served.
     pub(crate) fn give_up_change(&self, name: &str) -> Result<ChangeState> {
         let supervisor = self.supervisor(name)?;
         let app = supervisor.app().ok_or_else(|| supervisor.status().refuse(name))?;

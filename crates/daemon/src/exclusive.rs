@@ -1,4 +1,4 @@
-//! What volumes have that no two can have: cores, caches and listeners, by how they are written and by the devices behind that.
+//! Things that no two volumes can have: cores, caches and listeners, by how they are written and by the devices behind that.
 
 use crate::device_ids::DeviceIds;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -12,7 +12,7 @@ use loligo_volume::options::ServeOptions;
 use loligo_volume::pool::{CoreName, PoolSpec};
 use std::collections::BTreeMap;
 
-/// What volumes have that no two can have.
+/// Things that no two volumes can have.
 #[derive(Debug, Default)]
 pub(crate) struct Exclusive {
     /// By how they are written, who has it.
@@ -21,10 +21,10 @@ pub(crate) struct Exclusive {
     devices: Vec<(DeviceId, Option<CoreName>, String)>,
 }
 
-/// What `volume` has that no other can have, as it is written; and that nothing is wrong with it by itself.
+/// Names the things of `volume` that no other can have, as they are written, and checks that nothing is wrong with it by itself.
 ///
 /// # Errors
-/// What is wrong with it.
+/// An error says what is wrong with it.
 pub(super) fn things(name: &str, volume: &VolumeConfig) -> Result<Vec<String>> {
     names::check_name(name)?;
     ServeOptions::of(volume, name, Leave::default())?;
@@ -91,8 +91,8 @@ impl Exclusive {
     }
 }
 
-/// What `volume` cannot have because `other` has it, each with its devices as they were looked at; nothing where both can
-/// be served at once.
+/// Names what `volume` cannot have because `other` has it, each with its devices as they were looked at; nothing if both can be
+/// served at once.
 pub(super) fn shared(
     volume: (&str, &VolumeConfig, &DeviceIds),
     other: (&str, &VolumeConfig, &DeviceIds),

@@ -22,7 +22,7 @@ impl Folder {
     /// Takes the folder `dir`, which is there.
     ///
     /// # Errors
-    /// Where another daemon has it; which.
+    /// If another daemon has it; the error says which.
     pub(super) fn take(dir: &Path) -> Result<Folder> {
         let path = dir.join("lock");
         let options = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).clone();

@@ -1,4 +1,4 @@
-//! What a process that block devices hang on does so that it never waits for memory that only its own writes could free.
+//! Measures by which a process that block devices hang on never waits for memory that only its own writes could free.
 
 use loligo_log::say;
 use rustix::mm::{MlockAllFlags, mlockall};

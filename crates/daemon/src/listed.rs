@@ -36,7 +36,7 @@ impl Daemon {
     /// One of them.
     ///
     /// # Errors
-    /// Where there is no such volume.
+    /// If there is no such volume.
     pub(crate) fn show(&self, name: &str) -> anyhow::Result<Listed> {
         Ok(self.listed(&self.volumes.find(name)?))
     }

@@ -48,7 +48,7 @@ pub(crate) type Served = Arc<dyn Fn() -> Vec<Scraped> + Send + Sync>;
 /// Listens for scrapers, on whatever address of this host is said.
 ///
 /// # Errors
-/// Where the address cannot be had.
+/// If the address cannot be had.
 pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(addr).with_context(|| {
         format!("--metrics {addr} cannot be listened on: give an address of this host and a free port")
@@ -57,7 +57,7 @@ pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// What the text is, for who reads it.
+/// The type of the text, for who reads it.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;

@@ -39,7 +39,7 @@ pub(super) fn refuse_missing(options: &ServeOptions, state: &State) -> Result<()
     }
 }
 
-/// What the pool at `path` held when its cores were last served, in words.
+/// The contents of the pool at `path` when its cores were last served, in words.
 fn held_by(path: &Path, state: &State) -> String {
     let of = |name: &String, remembered: &Remembered| {
         let last = remembered.cache.as_ref().filter(|last| !last.void)?;
@@ -58,7 +58,7 @@ impl Daemon {
     /// Every pool that is open, or that at `path`.
     ///
     /// # Errors
-    /// Where a device cannot be read.
+    /// If a device cannot be read.
     pub(crate) fn pools(&self, path: Option<&Path>) -> Result<Vec<PoolView>> {
         let pools = match path {
             Some(path) => Pool::opened(path).into_iter().collect(),
@@ -70,7 +70,7 @@ impl Daemon {
     /// Gives a core a share, unless it `is_off` by then; its number.
     ///
     /// # Errors
-    /// Where there is no room, or it is there already.
+    /// If there is no room, or it is there already.
     pub(crate) fn attach_core(&self, path: &Path, a: &Attach, is_off: &dyn Fn() -> bool) -> Result<u16> {
         open(path)?.attach_unless(a, is_off)
     }
@@ -78,7 +78,7 @@ impl Daemon {
     /// Takes the share of a core that is not served; what was lost by that, if it was ordered.
     ///
     /// # Errors
-    /// Where it is served, or its cache holds what the core does not have.
+    /// If it is served, or its cache holds what the core does not have.
     pub(crate) fn detach_core(&self, path: &Path, core: &str, force: bool) -> Result<Option<String>> {
         let (pool, core) = (open(path)?, named(core)?);
         let lost = pool.detach(&core, force).map_err(|why| {
@@ -98,7 +98,7 @@ impl Daemon {
     /// Changes the share of a core; the pool as it is then.
     ///
     /// # Errors
-    /// Where that cannot be; its size: where it is served.
+    /// If that cannot be; its size: where it is served.
     pub(crate) fn resize_core(&self, path: &Path, core: &str, to: &Resize) -> Result<PoolView> {
         let (pool, core) = (open(path)?, named(core)?);
         pool.resize(&core, to).map_err(|why| {

@@ -1,4 +1,4 @@
-//! What the daemon remembers of its volumes, as they ask for it and change it.
+//! The daemon's memory of its volumes, as they ask for it and change it.
 
 use crate::device_ids::DeviceIds;
 use crate::exchange::Exchanged;
@@ -22,7 +22,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// What `State` says, kept on disk.
+/// The contents of `State`, kept on disk.
 #[derive(Debug)]
 pub(super) struct Registry {
     pub(super) file: StateFile,
@@ -33,7 +33,7 @@ pub(super) struct Registry {
     /// In hand while the next state is made and stored.
     pub(super) pen: WriterLock,
     pub(super) me: Weak<Registry>,
-    /// What definitions say by now, so that a value set by command knows what it stands in for.
+    /// The definitions by now, so that a value set by command knows what it stands in for.
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
     /// The same without the caches that came or went by command.
     pub(super) plain: Mutex<BTreeMap<String, VolumeConfig>>,
@@ -149,7 +149,7 @@ impl Registry {
     }
 
     /// Nobody was served through the last cache of `name`, which is `uuid`: the start asks again once it has the core.
-    /// What others have noted of it meanwhile stays.
+    /// Notes that others have made of it meanwhile stay.
     fn is_unserved(&self, name: &str, uuid: &str) -> Result<()> {
         self.edit(|state| {
             let known = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());

@@ -11,11 +11,11 @@ use loligo_volume::options::ServeOptions;
 use loligo_volume::words::of_file;
 
 impl Daemon {
-    /// Refuses to stop a served volume that could not be started again. What only a start can see, on devices that are in use now, is left to
-    /// that; one that is not served has nothing to lose.
+    /// Refuses to stop a served volume that could not be started again. Causes that only a start can see, on devices that are in
+    /// use now, are left to that. A volume that is not served has nothing to lose.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// An error says what stands in the way.
     pub(crate) fn check_restart(&self, name: &str) -> Result<()> {
         let supervisor = self.supervisor(name)?;
         let Some(app) = supervisor.app() else { return Ok(()) };

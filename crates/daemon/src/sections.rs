@@ -26,14 +26,14 @@ struct Raw {
 pub(super) struct Fault {
     /// As much of it as can be read.
     pub(super) readable: VolumeConfig,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub(super) why: String,
 }
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sections {
-    /// What concerns all volumes, and the sections that are right.
+    /// The settings that concern all volumes, and the sections that are right.
     pub(super) right: Config,
     /// The others, by name.
     pub(super) wrong: BTreeMap<String, Fault>,
@@ -43,7 +43,7 @@ impl Sections {
     /// Reads `path`.
     ///
     /// # Errors
-    /// Where it cannot be read as a whole, or the section of the daemon is not right.
+    /// If it cannot be read as a whole, or the section of the daemon is not right.
     pub(super) fn load(path: &Path) -> Result<Sections> {
         let (text, dir) = read(path)?;
         Sections::parse_in(&text, &dir).with_context(|| format!("{} is not right", path.display()))

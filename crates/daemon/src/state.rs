@@ -1,5 +1,5 @@
-//! What the daemon remembers between its lives: volumes made by command, what an administrator changed while they were served,
-//! and which cache held dirty data of which core.
+//! The daemon's memory between its lives: volumes made by command, what an administrator changed while they were served, and
+//! which cache held dirty data of which core.
 //!
 //! One file: a line with magic, version, CRC32C and length, then JSON. It is replaced as a whole, durably, before a change counts.
 
@@ -40,7 +40,7 @@ pub struct State {
     pub left: BTreeMap<String, LastCache>,
 }
 
-/// What is remembered of one volume.
+/// The daemon's memory of one volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Remembered {
@@ -69,7 +69,7 @@ pub struct Remembered {
 pub struct Override {
     /// The value.
     pub value: String,
-    /// What the definition said.
+    /// The value in the definition then.
     pub instead_of: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl StateFile {
     /// In the folder `dir`, which is made where it is not there.
     ///
     /// # Errors
-    /// Where that cannot be.
+    /// If that cannot be.
     pub fn at(dir: &Path) -> Result<StateFile> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
             format!("cannot make the folder {}: set state-dir in the configuration to another", dir.display())
@@ -111,15 +111,15 @@ impl StateFile {
         self.uncertain.store(true, Ordering::Relaxed);
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is in it; nothing where there is none yet.
+    /// The state in the file; nothing if there is none yet.
     ///
     /// # Errors
-    /// Where it is damaged: what it remembers may be the only word of dirty data.
+    /// If it is damaged: what it remembers may be the only word of dirty data.
     pub fn load(&self) -> Result<State> {
         let raw = match std::fs::metadata(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(State::default()),
@@ -139,7 +139,7 @@ impl StateFile {
     /// Replaces it, durably.
     ///
     /// # Errors
-    /// Where the file system does not take it.
+    /// If the file system does not take it.
     pub fn store(&self, state: &State) -> Result<()> {
         let beside = self.path.with_extension("new");
         let write = || -> std::io::Result<()> {
@@ -176,7 +176,7 @@ fn encode(state: &State) -> Vec<u8> {
 /// The state in `raw`.
 ///
 /// # Errors
-/// What is wrong with it; never a panic, whatever the bytes are.
+/// An error says what is wrong with it. There is never a panic, whatever the bytes are.
 pub fn decode(raw: &[u8]) -> Result<State> {
     let end = raw.iter().take(128).position(|b| *b == b'\n').context("its first line is missing")?;
     let (head, body) =

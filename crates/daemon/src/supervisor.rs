@@ -32,7 +32,7 @@ const ABSENT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What is wanted of a volume.
+/// The state that is wanted of a volume.
 #[derive(Debug, Clone, PartialEq)]
 enum DesiredState {
     /// To be served, and what that start is allowed.
@@ -48,7 +48,7 @@ enum DesiredState {
 #[derive(Debug)]
 struct Inner {
     config: VolumeConfig,
-    /// What is wrong with its section of the file, where that is so: it is served by the former one, or not at all.
+    /// The fault in its section of the file, if there is one: it is served by the former section, or not at all.
     fault: Option<String>,
     status: Status,
     desired: DesiredState,
@@ -138,7 +138,7 @@ impl Supervisor {
         }
     }
 
-    /// What it said last, while it starts or stops.
+    /// Its last message, while it starts or stops.
     pub(crate) fn says(&self) -> Option<String> {
         let inner = self.lock();
         let says = inner.says.lock();
@@ -162,7 +162,7 @@ impl Supervisor {
         (inner.config, inner.fault) = (config, None);
     }
 
-    /// What is wrong with its section of the file.
+    /// The fault in its section of the file.
     pub(super) fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
     }

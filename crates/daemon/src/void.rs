@@ -1,5 +1,5 @@
 //! Caches whose core was changed without them: after they had failed, or because the volume was served bare or through another one.
-//! What they hold is void, whoever brings them back.
+//! Their contents are void, whoever brings them back.
 
 use crate::ownership::Found;
 use crate::state::State;

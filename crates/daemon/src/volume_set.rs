@@ -1,5 +1,5 @@
-//! What is done to the set of volumes, by the file and by command: one thing at a time, and by the daemon alone, so that nobody has to
-//! stay for it to come to its end.
+//! Operations on the set of volumes, by the file and by command. They are done one at a time, and by the daemon alone, so that
+//! nobody has to stay for one to come to its end.
 
 use crate::daemon::Daemon;
 use crate::registry::with_overrides;
@@ -22,7 +22,7 @@ fn refused(name: &str, fault: &Fault) -> String {
     format!("{name}: its section of the file is not right: {}", fault.why)
 }
 
-/// What a command wants of a volume.
+/// The state that a command wants of a volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Run {
     /// To be served, and what its start is allowed.
@@ -31,7 +31,7 @@ pub(crate) enum Run {
     Stop {
         /// Everything dirty goes to the core before.
         flush: bool,
-        /// What the stop waits for is given up.
+        /// The stop gives up what it waits for.
         force: bool,
     },
 }
@@ -101,7 +101,7 @@ impl Daemon {
     /// Makes a volume by command and starts it.
     ///
     /// # Errors
-    /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
+    /// An error says what is wrong with it, or why it cannot be remembered. A failed start is its status.
     pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Supervisor>> {
         let (turn, looked) = self.turn_beside([&volume]);
         if let Ok(known) = self.volumes.find(name) {
@@ -141,7 +141,7 @@ impl Daemon {
     /// of that name stays known: it was served before, by another definition.
     ///
     /// # Errors
-    /// Where it is in the file, runs, or its cache holds what its core does not have.
+    /// If it is in the file, runs, or its cache holds what its core does not have.
     pub(crate) fn delete(&self, name: &str, force: bool) -> Result<()> {
         let turn = self.volumes.turn();
         let Member { supervisor, from_file, .. } = self.staying(name)?;
@@ -179,7 +179,7 @@ impl Daemon {
     /// is served without it.
     ///
     /// # Errors
-    /// Where the volume may be served, none is known, or it holds what its core does not have and nobody insists.
+    /// If the volume may be served, none is known, or it holds what its core does not have and nobody insists.
     pub(crate) fn forget(&self, name: &str, force: bool) -> Result<Forgotten> {
         let _turn = self.volumes.turn();
         let known = self.volumes.find(name).ok();
@@ -210,7 +210,7 @@ impl Daemon {
     /// Starts or stops a volume by command; that holds over restarts of the daemon.
     ///
     /// # Errors
-    /// Where there is no such volume, or that cannot be remembered.
+    /// If there is no such volume, or that cannot be remembered.
     pub(crate) fn set_running(&self, name: &str, run: Run) -> Result<Arc<Supervisor>> {
         let turn = self.volumes.turn();
         let known = self.volumes.find(name)?;
@@ -257,7 +257,7 @@ impl Daemon {
     /// Stops a volume and starts it as it is defined by now; one that is not served is started.
     ///
     /// # Errors
-    /// Where it could not start again, as far as that is seen while it is served: then it is not stopped.
+    /// If it could not start again, as far as that is seen while it is served: then it is not stopped.
     pub(crate) fn restart(&self, name: &str) -> Result<Arc<Supervisor>> {
         // Devices are looked at for this, which may answer late: nobody else's turn is to wait for them.
         self.check_restart(name)?;
@@ -285,7 +285,7 @@ impl Daemon {
     /// started again. A section that is not right concerns its volume alone; but nobody is taken for gone before all are right.
     ///
     /// # Errors
-    /// Where the file cannot be read as a whole; nothing is changed then.
+    /// If the file cannot be read as a whole; nothing is changed then.
     pub(crate) fn reload(&self) -> Result<Reloaded> {
         let mut sections = Sections::load(&self.config_path)?;
         sections.be_distinct();

@@ -65,7 +65,7 @@ impl Volumes {
     /// The volume `name`.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub(super) fn find(&self, name: &str) -> Result<Member> {
         match self.set().known.get(name) {
             Some(known) => Ok(known.clone()),
@@ -85,7 +85,7 @@ impl Turn<'_> {
     /// Adds the volume that `make` makes.
     ///
     /// # Errors
-    /// Where one of that name is there, the daemon ends, or it cannot be made.
+    /// If one of that name is there, the daemon ends, or it cannot be made.
     pub(super) fn add(
         &self,
         name: &str,

@@ -21,10 +21,10 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// Who still holds a device is said again after this.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What block devices are like.
+/// Properties of the block devices.
 #[derive(Debug, Clone, Default)]
 pub struct BlockOptions {
-    /// What their queues say of heads.
+    /// The rotational flag of their queues.
     pub rotational: Rotational,
     /// Further names under /dev.
     pub dev_names: Vec<String>,
@@ -45,7 +45,7 @@ pub enum Rotational {
 }
 
 impl Rotational {
-    /// What is said where the core has heads to move, or not.
+    /// The rotational flag over a core that has heads to move (`turns`), or has none.
     pub(crate) fn of(self, turns: bool) -> bool {
         match self {
             Rotational::Yes => true,
@@ -88,7 +88,7 @@ fn devices(options: &ServeOptions) -> usize {
 }
 
 /// # Errors
-/// Where the options contradict each other.
+/// If the options contradict each other.
 pub(crate) fn check(options: &ServeOptions) -> Result<()> {
     let named = !options.block.dev_names.is_empty();
     ensure!(
@@ -119,7 +119,7 @@ pub(crate) fn choose(listen: &[ExportSpec]) -> Vec<ExportSpec> {
 /// Takes a device's name, and clears away what a killed service left under it.
 ///
 /// # Errors
-/// Where it is somebody else's.
+/// If it is somebody else's.
 pub(crate) fn claim(name: &str, options: &BlockOptions) -> Result<Claim> {
     Ok(Claim::take(name, &names::runtime_dir()?.join("block"), &options.dev_names)?)
 }
@@ -127,7 +127,7 @@ pub(crate) fn claim(name: &str, options: &BlockOptions) -> Result<Claim> {
 /// Makes the devices. Each is one client. `turns`: the core has heads to move.
 ///
 /// # Errors
-/// Where the kernel refuses; those made before are taken away again.
+/// If the kernel refuses; those made before are taken away again.
 pub(crate) fn serve(
     claims: Vec<Claim>,
     export: &Export,

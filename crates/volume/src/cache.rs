@@ -39,7 +39,7 @@ const LOOKED_AT: u64 = 1024;
 /// Bytes at the end of the device that are looked at whole.
 const TAIL: u64 = 256 << 10;
 
-/// Where a cache lies: on a device of its own, or in a share of a pool's.
+/// The place of a cache: a device of its own, or a share of a pool's.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub(crate) file: CacheDevice,
@@ -73,7 +73,7 @@ pub(crate) struct OpenCache {
     pub(crate) made: Option<Made>,
 }
 
-/// What lies on the device.
+/// The contents of the device.
 enum Found {
     Cache(Box<Superblock>),
     Blank,
@@ -134,11 +134,11 @@ fn open_device(o: &CacheOptions) -> Result<Place> {
     Ok(Place { file: share.device(), share: Some(Arc::new(share)) })
 }
 
-/// What a cache that exists says of itself before it is opened. Its device stays locked.
+/// Reads the superblock of an existing cache before that is opened. Its device stays locked.
 ///
 /// # Errors
-/// Where it cannot be read or is in use, and whatever can be refused without a look at the core: nobody is to lose a core, or
-/// others theirs, for the sake of a start that is refused.
+/// If it cannot be read, is in use, or can be refused without a look at the core. Nobody is to lose a core, or others theirs, for
+/// the sake of a start that is refused.
 pub fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock>)> {
     if PoolSpec::of(&o.path)?.is_none() && !o.path.exists() {
         refuse_missing(o)?;
@@ -160,7 +160,7 @@ pub fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock>)> {
 /// not, of whatever cache.
 ///
 /// # Errors
-/// What refuses it.
+/// An error says what refuses it.
 pub(crate) fn remembers(o: &CacheOptions) -> Result<Option<(Superblock, bool)>> {
     if o.create {
         return Ok(None);
@@ -283,7 +283,7 @@ fn refuse_missing(o: &CacheOptions) -> Result<()> {
     Err(Absent(text).into())
 }
 
-/// What was found is not the cache that this volume was last served through.
+/// Refuses what was found if it is not the cache that this volume was last served through.
 fn refuse_unexpected(o: &CacheOptions, found: &Found) -> Result<()> {
     let Some(last) = o.expected.as_ref().filter(|_| !o.force) else { return Ok(()) };
     let other = match found {
@@ -304,7 +304,7 @@ fn refuse_unexpected(o: &CacheOptions, found: &Found) -> Result<()> {
     )
 }
 
-/// What the options do not allow to be done to what was found.
+/// Refuses what the options do not allow to be done to what was found.
 fn refuse(o: &CacheOptions, found: &Found, device: u64) -> Result<()> {
     refuse_unexpected(o, found)?;
     let path = o.path.display();

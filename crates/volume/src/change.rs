@@ -1,4 +1,4 @@
-//! What is to be changed about a served volume: asked of it by management, done by the thread that looks after it, one at a time.
+//! Changes to a served volume: asked for by management, done by the thread that looks after the volume, one at a time.
 
 use crate::options::ServeOptions;
 use loligo_client::api::cache_config::CacheConfig;
@@ -6,7 +6,7 @@ use loligo_client::api::volume::ChangeState;
 use loligo_client::outcome::{Ended, Outcome};
 use parking_lot::{Mutex, MutexGuard};
 
-/// What is wanted.
+/// The change that is wanted.
 #[derive(Debug)]
 pub enum Wanted {
     /// A cache in front of a core that is served bare: the options of a start with it, and what is to be remembered.
@@ -53,7 +53,7 @@ impl Changes {
     /// Has `wanted` done next.
     ///
     /// # Errors
-    /// Where another is under way.
+    /// If another is under way.
     pub fn ask(&self, wanted: Wanted) -> Result<ChangeState, String> {
         let mut inner = self.lock();
         if inner.over {

@@ -12,7 +12,7 @@ const MOST_PATH: usize = 107;
 /// Takes `name` for this process: binds its control socket, replacing one that nobody listens on.
 ///
 /// # Errors
-/// Where the name is in use, or the folder cannot be used.
+/// If the name is in use, or the folder cannot be used.
 pub fn claim(name: &str) -> Result<Listener> {
     check_name(name)?;
     bind(name, &format!("a volume named '{name}' is being served"), "stop it first, or choose another --name")
@@ -21,7 +21,7 @@ pub fn claim(name: &str) -> Result<Listener> {
 /// Takes the daemon's place for this process.
 ///
 /// # Errors
-/// Where another daemon runs, or the folder cannot be used.
+/// If another daemon runs, or the folder cannot be used.
 pub fn claim_daemon() -> Result<Listener> {
     bind(
         SOCKET,

@@ -79,7 +79,7 @@ impl CoreSpec {
     }
 }
 
-/// What holds the bytes of an open core.
+/// The file or image that holds the bytes of an open core.
 #[derive(Debug, Clone)]
 pub(crate) enum Backing {
     File(CoreFile),
@@ -115,7 +115,7 @@ pub(crate) struct OpenCore {
     pub(crate) cache_file: Option<Place>,
     /// It is known that what a cache has clean of it may be older than it is.
     pub(crate) changed: bool,
-    /// What a cache in front of it starts with.
+    /// Tunables that a cache in front of it starts with.
     pub(crate) params: Params,
 }
 
@@ -144,7 +144,7 @@ impl OpenCore {
 /// a first block.
 ///
 /// # Errors
-/// Where it is not there, or in use.
+/// If it is not there, or in use.
 pub(crate) fn open(
     spec: DeviceSpec,
     wanted: Wanted,
@@ -185,8 +185,8 @@ pub(crate) fn open(
 /// Before the first byte of the content of a file that begins behind a label.
 const BEHIND: &str = "behind+";
 
-/// What the superblock remembers of a core whose content begins at `start`: for files, which are known by their size, nothing
-/// but that.
+/// The text by which the superblock remembers a core whose content begins at `start`. For files, which are known by their size,
+/// it is nothing but that start.
 fn identity_text(identity: &Identity, start: u64) -> String {
     match (identity, start) {
         (Identity::Device { id, offset }, start) => format!("{id}+{}", offset + start),
@@ -195,7 +195,7 @@ fn identity_text(identity: &Identity, start: u64) -> String {
     }
 }
 
-/// Where the content of a core begins that is remembered as `was`; nothing where that is another one.
+/// The byte at which the content of the core remembered as `was` begins; nothing if that is another core.
 fn start_of(was: &CoreIdentity, is: &Identity) -> Option<u64> {
     match is {
         Identity::Device { id, offset } => {

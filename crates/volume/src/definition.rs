@@ -19,7 +19,7 @@ impl ServeOptions {
     /// Those of the volume `name` that `volume` defines.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// An error says what is wrong with it.
     pub fn of(volume: &VolumeConfig, name: &str, leave: Leave) -> Result<ServeOptions> {
         let core: CoreSpec = volume.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", volume.core))?;
         let profile = volume.profile.as_deref().map(profile::find).transpose()?;

@@ -10,7 +10,7 @@ use loligo_block::{MaskedHead, SyncIo};
 use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label::{SAVED, decode, encode, is_label};
 
-/// What a cache keeps of the first block of its core.
+/// A cache's copy of the first block of its core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The label.
@@ -22,7 +22,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// What `block` says, if it is whole and the cache (any, where that is not known) is the label's.
+    /// The copy in `block`, if it is whole and the cache (any, if that is not known) is the label's.
     pub fn of(block: Vec<u8>, cache: Option<[u8; 16]>) -> Option<Saved> {
         let label = decode(&block).ok().filter(|label| cache.is_none_or(|c| label.cache == c))?;
         let head = body::unpack(&block)?;
@@ -32,7 +32,7 @@ impl Saved {
     /// Reads what the cache `uuid` on `dev` keeps; nothing where it never kept anything.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If it cannot be read.
     pub fn load(dev: &mut dyn SyncIo, uuid: [u8; 16]) -> Result<Option<Saved>> {
         let mut best: Option<Saved> = None;
         for at in SAVED {
@@ -63,7 +63,7 @@ pub struct Settled {
     pub label: Option<CoreLabel>,
     /// The block.
     pub masked: MaskedHead,
-    /// What was found damaged and is taken from the cache's copy.
+    /// The damage that was found; the block is taken from the cache's copy.
     pub mended: Option<&'static str>,
 }
 
@@ -81,10 +81,10 @@ pub enum Unsettled {
     NoRoom,
 }
 
-/// What the first block `raw` of a core means, given what its cache keeps of it.
+/// Settles what the first block `raw` of a core means, given what its cache keeps of it.
 ///
 /// # Errors
-/// Where that cannot be told.
+/// If that cannot be told.
 pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
     if !is_label(raw) {
         let Some(saved) = saved else {

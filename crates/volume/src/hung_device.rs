@@ -29,7 +29,7 @@ pub(crate) fn answers(cache: &CacheDevice) -> bool {
     std::thread::Builder::new().name("probe".into()).spawn(probe).is_err() || said.recv_timeout(LIMIT).is_ok()
 }
 
-/// That it did not, in words.
+/// The message that the device did not answer.
 pub(crate) fn silence(cache: &CacheDevice) -> String {
     format!("the cache device {} has answered nothing for {} s", cache.path().display(), LIMIT.as_secs())
 }
@@ -38,7 +38,7 @@ pub(crate) fn silence(cache: &CacheDevice) -> String {
 #[derive(Debug)]
 pub struct Standstill {
     since: Instant,
-    /// What was left when it was last seen to go on.
+    /// Work that was left when it was last seen to go on.
     left: u64,
 }
 

@@ -3,10 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What tells devices and files apart.
+/// Numbers that tell devices and files apart.
 pub type DeviceId = (u64, u64);
 
-/// That of what is at `path`; nothing where nothing is, or it cannot be looked at.
+/// The identity of what is at `path`; nothing if nothing is there, or it cannot be looked at.
 pub fn device_id(path: &Path) -> Option<DeviceId> {
     let meta = std::fs::metadata(path).ok()?;
     Some(if meta.rdev() == 0 { (meta.dev(), meta.ino()) } else { (meta.rdev(), u64::MAX) })

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long somebody who locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What mends a start that takes a client's bytes for a label.
+/// The remedy for a start that takes a client's bytes for a label.
 const CLIENTS: &str = "give the cache that it was written through and no --data-offset, since it knows that the content begins at byte 0; or serve \
                        the core without a cache by --bare --data-offset 0 (data-offset = \"0\" in the file)";
 
@@ -28,16 +28,16 @@ const CLIENTS: &str = "give the cache that it was written through and no --data-
 pub(crate) struct Wanted {
     /// Bytes before its content, where that is said.
     pub(crate) home: Option<u64>,
-    /// What stands in the way is given up.
+    /// Give up what stands in the way.
     pub(crate) force: bool,
     /// It is served without a cache.
     pub(crate) bare: bool,
 }
 
-/// What the cache of a core knows of it.
+/// A cache's knowledge of its core.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheView {
-    /// Where its content begins.
+    /// The byte at which the core's content begins.
     pub(crate) begins: u64,
     /// Which cache it is.
     pub(crate) uuid: [u8; 16],
@@ -73,7 +73,7 @@ impl LabelledCore {
     /// clients may have written anything, a label too.
     ///
     /// # Errors
-    /// Where the label is damaged or another than wanted, or its place is somebody else's.
+    /// If the label is damaged or another than wanted, or its place is somebody else's.
     pub(crate) fn find(
         whole: DeviceFile,
         wanted: Wanted,
@@ -178,7 +178,7 @@ impl LabelledCore {
     /// Before the core is read: what its cache keeps of its first block says what that is.
     ///
     /// # Errors
-    /// Where that cannot be told; with `force`, what is on the core counts.
+    /// If that cannot be told; with `force`, what is on the core counts.
     pub(crate) fn settle(
         &mut self,
         cache: Option<&CacheDevice>,
@@ -298,7 +298,8 @@ impl LabelledCore {
     /// believed then.
     ///
     /// # Errors
-    /// Where it has something dirty all the same. Not even an order has that written: it would be single blocks of an old state in a newer one.
+    /// If it has something dirty all the same. Not even an order has that written: it would be single blocks of an old state in a
+    /// newer one.
     pub(crate) fn is_ahead_of(&self, cache: &Superblock, dirty_bytes: u64) -> Result<bool> {
         let ahead = self.uncovered || self.found && self.mark.label().cache != cache.uuid;
         ensure!(
@@ -342,7 +343,7 @@ impl LabelledCore {
         })
     }
 
-    /// What it says.
+    /// The contents of the label.
     pub(crate) fn label(&self) -> CoreLabel {
         self.mark.label()
     }
@@ -442,7 +443,7 @@ fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Res
 /// Whether the first block, which bears the magic of a label in its place, is content as it is: its cache knows of none.
 ///
 /// # Errors
-/// Where another cache may have put it there, and nobody takes it for content by `force`: a client that reads such a label has lost
+/// If another cache may have put it there, and nobody takes it for content by `force`: a client that reads such a label has lost
 /// its first block.
 fn is_clients_veil(
     whole: &DeviceFile,
@@ -476,7 +477,7 @@ fn may_be_veil(block: &[u8], why: &SuperError) -> bool {
 /// for that alone: what served the core behind it may have been taken from the same definition.
 ///
 /// # Errors
-/// Where there is such a one, without `force`.
+/// If there is such a one, without `force`.
 fn is_content_by_order(
     whole: &DeviceFile,
     label: &Result<CoreLabel, SuperError>,

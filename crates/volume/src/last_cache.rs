@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A cache that was served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastCache {
-    /// Where it was.
+    /// The path at which it was.
     pub path: PathBuf,
     /// Which.
     pub uuid: String,
@@ -67,7 +67,7 @@ impl LastCache {
         CoreNames { text: self.core.clone(), names: self.core_names.clone() }
     }
 
-    /// What is lost without it; nothing if its core has everything.
+    /// The loss without it, in words; nothing if its core has everything.
     pub fn lost(&self) -> Option<String> {
         match self.dirty_bytes {
             Some(0) => None,

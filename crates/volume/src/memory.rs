@@ -1,4 +1,4 @@
-//! What a volume asks of the daemon that it belongs to.
+//! Requests of a volume to the daemon that it belongs to.
 
 use crate::last_cache::{CoreNames, LastCache};
 use crate::options::ServeOptions;
@@ -15,7 +15,7 @@ pub struct Begins<'a> {
     pub core: &'a CoreNames,
     /// The cache in front of it; nothing: it is served bare.
     pub cache: Option<LastCache>,
-    /// Whatever stands in the way is given up.
+    /// The start gives up whatever stands in the way.
     pub forced: bool,
     /// The cache that was asked for.
     pub expected: Option<&'a LastCache>,
@@ -44,11 +44,11 @@ pub trait Memory: Send + Sync {
 /// The control API of one volume while it is served; dropping it ends that.
 pub trait ServedApi: std::fmt::Debug + Send {}
 
-/// Whoever serves control APIs.
+/// A server of control APIs.
 pub trait ControlApi: Send + Sync {
     /// Serves the API of `volume` on its own socket.
     ///
     /// # Errors
-    /// Where the socket cannot be used.
+    /// If the socket cannot be used.
     fn serve_volume(&self, socket: Listener, volume: Arc<VolumeState>) -> anyhow::Result<Box<dyn ServedApi>>;
 }

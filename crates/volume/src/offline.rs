@@ -1,4 +1,4 @@
-//! What is done to the cache of a stopped service: looking at it, and letting go of it.
+//! Operations on the cache of a stopped service: looking at it, and letting go of it.
 
 use crate::core::describe;
 use crate::pool::{Pool, PoolSpec};
@@ -40,7 +40,7 @@ fn checked(dev: &mut CacheIo, path: &Path) -> Result<Inspection> {
 /// Checks every checksum of a stopped cache, changing nothing; progress goes to stderr.
 ///
 /// # Errors
-/// Where it is in use, or no cache.
+/// If it is in use, or no cache.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     checked(&mut open_file(path, true)?, path)
 }
@@ -98,7 +98,7 @@ pub fn inspection_rows(i: &Inspection) -> Vec<(&'static str, String)> {
 /// Makes the device no cache any more, so that its core can be used alone.
 ///
 /// # Errors
-/// Where it is served, is no cache, or still holds what its core does not have.
+/// If it is served, is no cache, or still holds what its core does not have.
 pub fn release(path: &Path) -> Result<()> {
     let mut dev = open_file(path, false)?;
     let sb = match Superblock::load(&mut dev) {

@@ -1,4 +1,4 @@
-//! What a volume is started with.
+//! Options that a volume is started with.
 
 mod check;
 
@@ -14,8 +14,8 @@ use loligo_format::superblock::Superblock;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
-/// cache.
+/// The volume to serve, and how. Sizes are in bytes. An option that is `None` comes from the superblock, or is the default of a
+/// new cache.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// The volume's name.
@@ -28,13 +28,13 @@ pub struct ServeOptions {
     pub cache: Option<CacheOptions>,
     /// Give up what a cache holds that the core lacks, where that is served without one.
     pub force: bool,
-    /// Where clients come from.
+    /// The exports through which clients come.
     pub listen: Vec<ExportSpec>,
-    /// What the block devices among these are like.
+    /// Properties of the block devices among these.
     pub block: BlockOptions,
     /// With it, clients must use TLS.
     pub tls: Option<Credentials>,
-    /// Where Prometheus text is served.
+    /// The address at which Prometheus text is served.
     pub metrics: Option<SocketAddr>,
     /// The file that is rewritten every second.
     pub stats_json: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub struct CacheOptions {
 }
 
 impl ServeOptions {
-    /// What is wanted of the label of its core.
+    /// The requirements on the label of its core.
     pub(crate) fn wanted(&self) -> Wanted {
         let (home, bare) = (self.data_offset, self.cache.is_none());
         Wanted { home, bare, force: self.cache.as_ref().map_or(self.force, |c| c.force) }

@@ -1,5 +1,5 @@
-//! What of Loligo's lies on a device. Looks only: nothing is opened for writing, locked or waited for, so that it can be asked
-//! of a device that is being served, and by udev.
+//! Loligo's data on a device. The probe only looks: nothing is opened for writing, locked or waited for. So it can be asked of a
+//! device that is being served, and by udev.
 
 mod pool;
 
@@ -17,7 +17,7 @@ use std::path::Path;
 
 pub use pool::{Pooled, Sharing};
 
-/// What a device holds.
+/// The contents of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A cache.
@@ -66,7 +66,7 @@ impl SyncIo for Reader {
 /// Looks at `path`.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If it cannot be read.
 pub fn probe(path: &Path) -> Result<Found> {
     let at = || format!("{} cannot be probed", path.display());
     // Without NONBLOCK a pipe that somebody put there would be waited for.
@@ -226,7 +226,7 @@ impl Found {
     }
 }
 
-/// What the core lacks; nothing: not known without reading the whole cache.
+/// Bytes that the core lacks; nothing: not known without reading the whole cache.
 fn dirty(sb: &Superblock) -> Option<u64> {
     sb.clean.then_some(sb.dirty_blocks * BLOCK)
 }

@@ -12,7 +12,7 @@ pub struct Profile {
     pub mode: Mode,
     /// Tunables; one that is given beside counts.
     pub params: &'static [(&'static str, &'static str)],
-    /// What it is for.
+    /// Its purpose.
     pub what: &'static str,
 }
 

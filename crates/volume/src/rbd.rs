@@ -201,15 +201,15 @@ fn decode(text: &str) -> Option<LockRecord> {
     serde_json::from_str(text).ok()
 }
 
-/// What is to be written down: a loss that was noted in this attach stays, whoever writes after it.
+/// The record to be written down: a loss that was noted in this attach stays, whoever writes after it.
 fn witness_of(now: LockRecord, lost: Option<Loss>, noted: &str) -> LockRecord {
     LockRecord { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
 }
 
-/// What `work` for an image gives while its volume starts; nothing: somebody stopped the start.
+/// The result of `work` for an image while its volume starts; nothing: somebody stopped the start.
 ///
 /// # Errors
-/// Where the image is another's by now: its client says nothing any more, and hears nothing.
+/// If the image is another's by now: its client says nothing any more, and hears nothing.
 pub(crate) fn while_ours<T: Send + 'static>(
     image: &AttachedImage,
     spec: &ImageSpec,
@@ -230,7 +230,7 @@ pub(crate) fn while_ours<T: Send + 'static>(
 /// Says in cache and image that they belong together, before anything is acknowledged.
 ///
 /// # Errors
-/// Where either cannot be written, or the start is stopped first.
+/// If either cannot be written, or the start is stopped first.
 pub(crate) fn marry(
     held: &mut HeldImage,
     spec: &ImageSpec,
@@ -253,7 +253,7 @@ pub(crate) fn marry(
 /// Says in the image that what its cache holds is void, and leaves that there when the image is given back.
 ///
 /// # Errors
-/// Where the image cannot be written.
+/// If the image cannot be written.
 pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
     let void = AttachMarker { void: true, ..mark_of(&cache.superblock.lock()) };
     let image = held.image().clone();
@@ -268,13 +268,13 @@ pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
     Ok(())
 }
 
-/// What the image says of its cache.
+/// The marker that the image keeps of its cache.
 fn mark_of(sb: &Superblock) -> AttachMarker {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     AttachMarker::new(sb.uuid_text(), sb.generation, host, sb.name.clone())
 }
 
-/// What keeps an image while it is served.
+/// Keeps an image while it is served.
 #[derive(Debug)]
 pub struct ImageGuard {
     pub(crate) image: Arc<AttachedImage>,
@@ -301,7 +301,7 @@ impl ImageGuard {
 /// Starts to keep the image of a running volume.
 ///
 /// # Errors
-/// Where no thread can be had.
+/// If no thread can be had.
 pub(crate) fn keep(
     held: &mut HeldImage,
     handle: &Handle,
@@ -422,7 +422,7 @@ impl Clients for Volume {
     }
 }
 
-/// What a lease is that was confirmed in time.
+/// The word for a lease that was confirmed in time.
 const VALID: &str = "valid";
 
 /// The numbers of an image.
@@ -441,7 +441,7 @@ pub struct Numbers {
     /// Objects that are written at a time; 0: nothing was written yet.
     depth: u64,
     lease: &'static str,
-    /// What answers wait for: `network`, `watch` or `lock`; null: they do not.
+    /// The cause for which answers wait: `network`, `watch` or `lock`; null: they do not.
     lacks: Option<&'static str>,
     snapshots: Report,
 }

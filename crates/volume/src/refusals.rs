@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Places that are named.
 const NAMED: usize = 8;
 
-/// What the core refuses, of all threads. `offset`: the byte of the device at which what the engine knows as the core begins.
+/// The core's refusals in all threads, in words. `offset`: the byte of the device at which what the engine knows as the core begins.
 pub(crate) fn told(snapshots: &[Snapshot], offset: u64) -> Option<String> {
     text(snapshots.iter().filter_map(|s| s.core_refuses.as_ref()), offset)
 }
@@ -69,7 +69,7 @@ fn sectors(ranges: &[Range<u64>], offset: u64) -> String {
 /// Between two lines of the log.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What was said last.
+/// The message that was said last.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     at: Option<Instant>,

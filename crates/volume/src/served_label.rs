@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct ServedLabel {
     whole: DeviceFile,
-    /// Where the content begins at byte 0: its first block.
+    /// The first block, if the content begins at byte 0.
     masked: Option<Arc<MaskedHead>>,
     label: Mutex<CoreLabel>,
 }

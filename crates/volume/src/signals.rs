@@ -24,7 +24,7 @@ enum Gate {
     Closed,
 }
 
-/// Whoever stops a volume that a daemon serves.
+/// Stops a volume that a daemon serves.
 #[derive(Debug)]
 pub struct Stopper {
     send: Sender<i32>,

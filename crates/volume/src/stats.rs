@@ -31,7 +31,7 @@ pub fn core_queue_max(snapshots: &[Snapshot]) -> usize {
 /// How long whoever asks for several volumes waits for the threads of one.
 pub const ANSWER: Duration = Duration::from_secs(2);
 
-/// What is wrong with the devices of a volume, the worst of it; `snapshots`: what its threads say, within [`ANSWER`].
+/// The worst fault of a volume's devices; `snapshots`: what its threads say, within [`ANSWER`].
 pub fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<String> {
     // Before its threads, which may wait for just this.
     if let Some(why) = app.with_image(|kept| no_lease(kept.image.lease.now(), kept.image.lacks())).flatten() {
@@ -83,7 +83,7 @@ pub fn latencies_of(stats: &Stats) -> [(&'static str, &Histogram<u64>); 3] {
     [("read", &stats.read_ns), ("write", &stats.write_ns), ("flush", &stats.flush_ns)]
 }
 
-/// What `GET /v1/stats` answers.
+/// The answer to `GET /v1/stats`.
 pub fn json(app: &VolumeState) -> Value {
     let snapshots = app.handle.snapshots();
     let stats = merged(&snapshots);
@@ -137,8 +137,8 @@ pub fn json(app: &VolumeState) -> Value {
     Value::Object(out)
 }
 
-/// What `GET /v1/latencies` answers: for each kind of request, how many took how many nanoseconds since the start. Whoever asks
-/// twice has the distribution of the time between.
+/// The answer to `GET /v1/latencies`: for each kind of request, how many took how many nanoseconds since the start. Two answers
+/// give the distribution of the time between.
 pub fn latencies(app: &VolumeState) -> Value {
     let stats = merged(&app.handle.snapshots());
     let of = |h: &Histogram<u64>| -> Vec<[u64; 2]> {
@@ -154,7 +154,7 @@ pub fn latencies(app: &VolumeState) -> Value {
 /// Replaces `path` by the numbers of now, all at once, with the time and whether clients are still served.
 ///
 /// # Errors
-/// Where its folder cannot be written to.
+/// If its folder cannot be written to.
 pub(crate) fn write_file(path: &Path, app: &VolumeState, serving: bool) -> Result<()> {
     let mut all = json(app);
     all["serving"] = json!(serving);
@@ -176,8 +176,8 @@ pub(crate) fn rewrite(options: &ServeOptions, app: &VolumeState, serving: bool) 
     }
 }
 
-/// Where the next content of `path` grows: hidden beside it, under a name that nobody else gives. Always the same place, so
-/// that a killed service leaves no heap of them.
+/// The path where the next content of `path` grows: hidden beside it, under a name that nobody else gives. It is always the same,
+/// so that a killed service leaves no heap of them.
 fn beside(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -194,7 +194,7 @@ fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
 /// Tries whether [`write_file`] will be able to, leaving `path` alone.
 ///
 /// # Errors
-/// Where its folder is not there or cannot be written to, or `path` is a folder itself.
+/// If its folder is not there or cannot be written to, or `path` is a folder itself.
 pub(crate) fn can_write(path: &Path) -> Result<()> {
     let beside = beside(path);
     let named = path.file_name().is_some() && !path.is_dir();

@@ -27,7 +27,7 @@ const SLOW: Duration = Duration::from_secs(3);
 /// stay on the cache.
 ///
 /// # Errors
-/// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
+/// If something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
 pub(crate) fn stop(
     options: &ServeOptions,
     signals: &StopSignals,

@@ -55,14 +55,14 @@ enum Replaced {
     No,
 }
 
-/// What a stop waits for a device that is being replaced: longer than it takes to find out whether one is in use.
+/// Time that a stop waits for a device that is being replaced: longer than it takes to find out whether one is in use.
 const REPLACING: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Looks, one a second: as long may whoever handles the system's events (udev) take to give a new node to whom it thinks right.
 const LOOKS: u8 = 10;
 
-/// What tells a volume from all others, also after a restart: its core, whatever cache is before it.
+/// The text that tells a volume from all others, also after a restart: its core, whatever cache is before it.
 pub(crate) fn identity(core: &OpenCore) -> String {
     let id = &core.identity.id;
     match core.spec.path() {
@@ -82,7 +82,7 @@ impl Devices {
     /// Claims what `listen` asks for: what the last service left, or a new one.
     ///
     /// # Errors
-    /// Where the kernel has no ublk, or somebody else serves the device.
+    /// If the kernel has no ublk, or somebody else serves the device.
     pub(crate) fn claim(
         options: &ServeOptions,
         identity: &str,
@@ -116,7 +116,7 @@ impl Devices {
     /// Lets requests come.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub(crate) fn go_live(&mut self, handle: &Handle) -> Result<()> {
         let Some(device) = self.device_mut() else { return Ok(()) };
         handle.serve_queues(device.queues()?);
@@ -154,7 +154,7 @@ impl Devices {
     /// volume are answered.
     ///
     /// # Errors
-    /// Where the former device is gone and no other could be made.
+    /// If the former device is gone and no other could be made.
     pub(crate) fn renew(&mut self, handle: &Handle, answers: impl FnOnce() -> bool) -> Result<()> {
         let Some(one) = &mut self.one else { return Ok(()) };
         if one.renewal.as_ref().is_some_and(|renewal| renewal.thread.is_finished()) {

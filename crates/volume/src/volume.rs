@@ -40,7 +40,7 @@ pub const GLANCE: Duration = Duration::from_millis(50);
 pub struct Volume {
     options: ServeOptions,
     running: Running,
-    /// What management knows of it.
+    /// The volume as management knows it.
     pub app: Arc<VolumeState>,
     mounts: Vec<Mount>,
     devices: Vec<BlockDevice>,
@@ -53,7 +53,7 @@ pub struct Volume {
     fails: bool,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
-    /// What has been said of sectors that the core refuses.
+    /// Messages about sectors that the core refuses.
     refusals: Refusals,
     /// Its cache is gone, and the core serves alone.
     core_only: bool,
@@ -65,12 +65,12 @@ pub struct Volume {
     governing: Option<Governing>,
 }
 
-/// What its clients were told of it at the start, which holds whatever is put under them.
+/// Promises made to its clients at the start, which hold whatever is put under them.
 #[derive(Debug, Clone, Copy)]
 struct Promised {
     /// Bytes of a block.
     block: u32,
-    /// What is answered may be lost until it is flushed.
+    /// Answered writes may be lost until they are flushed.
     volatile: bool,
 }
 
@@ -137,7 +137,7 @@ impl Volume {
     /// To be called some times a second: makes its block device what the kernel would not while it was open.
     ///
     /// # Errors
-    /// Where the device is lost by that: the volume is to be started again.
+    /// If the device is lost by that: the volume is to be started again.
     pub fn glance(&mut self) -> Result<()> {
         let app = &self.app;
         // Whoever opens or stops a device waits for what its volume answers.
@@ -154,7 +154,7 @@ impl Volume {
         Some(self.known_as.cache(path, held.uuid.clone(), None, self.core_only))
     }
 
-    /// What it is served by now.
+    /// The options it is served by now.
     pub fn options(&self) -> &ServeOptions {
         &self.options
     }
@@ -172,7 +172,7 @@ impl Volume {
     /// Ends it: accepted requests are answered, everything acknowledged is made durable.
     ///
     /// # Errors
-    /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
+    /// If something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
     pub fn stop(self, signals: &StopSignals) -> Result<u64> {
         let Volume {
             options, running, app, mut mounts, mut devices, kernel, mut left, core_only, fails, ..
@@ -185,7 +185,7 @@ impl Volume {
     }
 }
 
-/// What is left to be ended when the threads are.
+/// The parts that are ended after the threads.
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     /// Ends before the image is closed.
@@ -193,6 +193,6 @@ pub(crate) struct Shutdown {
     pub(crate) core: OpenCore,
     pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<HeldImage>,
-    /// What the cache holds is void.
+    /// The cache's contents are void.
     pub(crate) void: bool,
 }

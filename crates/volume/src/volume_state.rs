@@ -1,4 +1,4 @@
-//! What the management side shares: who this is, the threads, and a flush that may be under way.
+//! State that the management side shares: who this is, the threads, and a flush that may be under way.
 
 use crate::change::Changes;
 use crate::held_cache::HeldCache;
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-/// What the volume that `o` starts is.
+/// Describes the volume that `o` starts.
 pub(crate) fn info_of(o: &ServeOptions, held: Option<&HeldCache>, listen: Vec<String>, size: u64) -> Info {
     let mut info = Info {
         name: o.name.clone(),
@@ -58,7 +58,7 @@ pub(crate) fn cached_by(info: &mut Info, o: &ServeOptions, held: Option<&HeldCac
 pub struct VolumeState {
     /// Its name.
     pub name: String,
-    /// What of it changes while it is served is changed here.
+    /// Its description; what changes in it while it is served is changed here.
     info: Mutex<Info>,
     /// Its threads.
     pub handle: Handle,
@@ -66,15 +66,15 @@ pub struct VolumeState {
     rbd: Mutex<Option<ImageGuard>>,
     /// The core's label, if it has one; the volume itself keeps it.
     mark: Option<Weak<ServedLabel>>,
-    /// What came through mounts.
+    /// Counters of what came through mounts.
     pub fuse: Arc<Counters>,
     /// When its start ended.
     pub started: Instant,
-    /// What TLS clients are shown, and know.
+    /// The credentials that TLS clients are shown, and know.
     tls: Option<TlsContext>,
     /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
     setting: Mutex<()>,
-    /// What else is to be changed.
+    /// Other changes that are to be made.
     pub changes: Changes,
     /// The last flushes, oldest first.
     flushes: Mutex<VecDeque<FlushState>>,
@@ -93,7 +93,7 @@ impl Drop for Keeping {
     }
 }
 
-/// What an administrator has changed in a running volume.
+/// A change that an administrator has made in a running volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The mode.
@@ -142,12 +142,12 @@ impl VolumeState {
     /// Reads certificates and keys again, for clients that come from now on. Whether there are any.
     ///
     /// # Errors
-    /// Where a file cannot be used; the old ones hold then.
+    /// If a file cannot be used; the old ones hold then.
     pub fn renew_tls(&self) -> Result<bool, TlsError> {
         self.tls.as_ref().map_or(Ok(false), |tls| tls.renew().map(|()| true))
     }
 
-    /// What the volume is now.
+    /// The volume's description now.
     pub fn info(&self) -> Info {
         self.info.lock().clone()
     }
@@ -172,12 +172,12 @@ impl VolumeState {
         self.with_image(|kept| kept.quiescer.refuse_snapshots());
     }
 
-    /// What the lease of the image that is the core is worth; nothing: it is no image.
+    /// The state of the lease of the image that is the core; nothing: the core is no image.
     pub(crate) fn lease(&self) -> Option<Hold> {
         self.with_image(|kept| kept.image.lease.now())
     }
 
-    /// Whoever is to hear of changes from now on.
+    /// Sets who is to hear of changes from now on.
     pub fn remember_by(&self, by: impl Fn(Change) -> Result<()> + Send + Sync + 'static) {
         // One volume has one daemon: nobody comes second.
         let _ = self.remembers.set(Remembers(Box::new(by)));
@@ -193,7 +193,7 @@ impl VolumeState {
     /// Switches the mode for new requests.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error that the engine gives.
     pub fn set_mode(&self, mode: Mode) -> Result<(), Ended> {
         let _alone = self.set_by_nobody();
         if self.changes.detaches() {

@@ -1,6 +1,6 @@
-//! What the daemon says speaks of the keys of its file, where `loligo serve`, whose code says most of it, speaks of options.
+//! The daemon's messages speak of the keys of its file. `loligo serve`, whose code says most of them, speaks of options.
 
-/// What are options there, and keys of a volume's section here.
+/// The options there, and the keys of a volume's section here.
 const KEYS: [(&str, &str); 22] = [
     ("anonymous", "tls.anonymous = true"),
     ("cache", "cache"),
@@ -25,7 +25,7 @@ const KEYS: [(&str, &str); 22] = [
     ("tls-key", "tls.key"),
     ("tls-psk", "tls.psk"),
 ];
-/// What no definition may allow, but one start.
+/// Options that one start may be given, and no definition.
 const ALLOWED: [&str; 4] = ["create", "force", "force-without-cache", "steal"];
 /// How a whole command begins where one is quoted: its options are its own.
 const COMMAND: &str = "'loligo ";

@@ -1,4 +1,4 @@
-//! What a definition says of a volume's cache.
+//! The part of a definition that concerns a volume's cache.
 
 use crate::api::definition::{Bytes, VolumeConfig, Word};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use utoipa::ToSchema;
 
-/// What a definition says of a volume's cache; nothing of it: the core is served bare.
+/// The part of a definition that concerns a volume's cache; nothing of it: the core is served bare.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct CacheConfig {
@@ -48,7 +48,7 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// What `volume` says.
+    /// The part of `volume` that concerns its cache.
     pub fn of(volume: &VolumeConfig) -> CacheConfig {
         let v = volume.clone();
         CacheConfig {

@@ -1,4 +1,4 @@
-//! What the daemon is asked, and what it answers.
+//! Requests to the daemon, and its answers.
 
 use super::cache_config::CacheConfig;
 use super::definition::{Leave, VolumeConfig};
@@ -17,7 +17,7 @@ pub struct About {
     pub config: String,
     /// Seconds.
     pub uptime_s: f64,
-    /// Where it keeps what it must remember.
+    /// The folder in which it keeps what it must remember.
     #[schema(value_type = String)]
     pub state_dir: PathBuf,
 }
@@ -28,9 +28,9 @@ pub struct About {
 pub struct Create {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The definition of the volume.
     pub definition: VolumeConfig,
-    /// What its first start is allowed.
+    /// Permissions for its first start.
     #[serde(default)]
     pub allow: Leave,
 }
@@ -49,7 +49,7 @@ pub struct Stop {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// What the definition of the volume says of its cache from then on.
+    /// The part of the volume's definition that concerns its cache, from then on.
     pub cache: CacheConfig,
     /// Overwrite what lies there.
     #[serde(default)]
@@ -72,10 +72,10 @@ pub struct ResizeCache {
     pub bytes: u64,
 }
 
-/// What became of reading the file again.
+/// The result of reading the file again.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Reloaded {
-    /// What was done, in lines.
+    /// Actions that were taken, in lines.
     pub done: Vec<String>,
     /// Sections that are not right, or not served, and files for TLS that cannot be used, each with its reason: their volumes are as
     /// they were, or refused.
@@ -85,11 +85,11 @@ pub struct Reloaded {
 /// A cache that a volume is not served through any more, as far as the daemon knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Forgotten {
-    /// Where it was.
+    /// The path at which it was.
     #[schema(value_type = String)]
     pub cache: PathBuf,
     /// Which.
     pub uuid: String,
-    /// What it holds that its core does not have, in words; nothing where it holds no such thing.
+    /// Data that it holds and its core does not have, in words; nothing if it holds no such thing.
     pub lost: Option<String>,
 }

@@ -45,7 +45,7 @@ pub struct VolumeConfig {
     #[serde(default, alias = "home-offset", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub data_offset: Option<Bytes>,
-    /// Where clients come from.
+    /// The exports through which clients come.
     pub listen: Vec<String>,
     /// Whether block devices say that they have heads to move: yes, no or core.
     #[serde(default = "core", skip_serializing_if = "is_core")]
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for Word {
     }
 }
 
-/// What only one start is allowed.
+/// Permissions for one start only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Leave {

@@ -17,12 +17,12 @@ pub struct Listed {
     /// It is being stopped, and is no volume any more once that is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
-    /// What it said last; while it starts or stops, and if it said anything.
+    /// Its last message; while it starts or stops, and if it said anything.
     #[serde(default)]
     pub says: Option<String>,
-    /// What it is from its next start on, with what was set by command.
+    /// Its definition from its next start on, with what was set by command.
     pub definition: VolumeConfig,
-    /// What it is served by; while it is served.
+    /// The core and cache that it is served by; while it is served.
     #[serde(default)]
     pub served: Option<ServedBy>,
     /// The mode in force; while it is served with a cache.
@@ -35,10 +35,10 @@ pub struct Listed {
     pub size: Option<u64>,
     /// Bytes that the core does not have yet; while it is served.
     pub dirty_bytes: Option<u64>,
-    /// What its cache holds that its core lacks; while it is not served, and if that is so or not known.
+    /// Data that its cache holds and its core lacks; while it is not served, and if that is so or not known.
     #[serde(default)]
     pub lacks: Option<String>,
-    /// What is wrong with its devices; while it is served, and if anything is.
+    /// The fault of its devices; while it is served, and if there is one.
     #[serde(default)]
     pub trouble: Option<String>,
 }
@@ -50,7 +50,7 @@ impl Listed {
     }
 }
 
-/// What a volume is served by. Its definition may have changed since its start.
+/// The core and cache that a volume is served by. Its definition may have changed since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServedBy {
     /// The core.

@@ -1,4 +1,4 @@
-//! What is said between a service and those who ask it: JSON over its control socket, and TOML in the daemon's file.
+//! Messages between a service and those who ask it: JSON over its control socket, and TOML in the daemon's file.
 
 pub mod cache_config;
 pub mod daemon;

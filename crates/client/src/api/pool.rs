@@ -9,15 +9,15 @@ use utoipa::ToSchema;
 pub struct PoolView {
     /// Its device.
     pub path: String,
-    /// What tells it from every other.
+    /// The UUID that tells it from every other.
     pub uuid: String,
-    /// What it was made with, or has grown to.
+    /// Bytes that it was made with, or has grown to.
     pub size: u64,
     /// One extent.
     pub extent: u64,
     /// How many there are.
     pub extents: u32,
-    /// What nobody has.
+    /// Bytes that nobody has.
     pub free_bytes: u64,
     /// Its cores, by number.
     pub cores: Vec<PoolCore>,
@@ -32,15 +32,15 @@ pub struct PoolCore {
     pub name: String,
     /// WWN or serial of the disk, empty where that is not known.
     pub core_id: String,
-    /// What it gets of what several want.
+    /// Its weight when what several want is divided.
     pub weight: u32,
-    /// What nobody takes from it.
+    /// Bytes that nobody takes from it.
     pub min: u64,
-    /// What it may have.
+    /// The most bytes that it may have.
     pub max: u64,
-    /// What it has.
+    /// Bytes that it has.
     pub size: u64,
-    /// What of that holds data.
+    /// Bytes of that size which hold data.
     pub cache_bytes: u64,
     /// Shards of its cache.
     pub shards: u16,
@@ -50,7 +50,7 @@ pub struct PoolCore {
     pub mode: Option<String>,
     /// Its cache was stopped cleanly.
     pub clean: Option<bool>,
-    /// What its core does not have, where the cache was stopped cleanly.
+    /// Bytes that its core does not have, if the cache was stopped cleanly.
     pub dirty_bytes: Option<u64>,
 }
 
@@ -87,12 +87,12 @@ pub struct AttachCore {
     pub core: Option<u16>,
     /// Its name.
     pub name: String,
-    /// What nobody takes from it.
+    /// Bytes that nobody takes from it.
     pub min: u64,
-    /// What it may have; left out: eight times the least, at most the pool.
+    /// The most bytes that it may have; left out: eight times the least, at most the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
-    /// What it gets of what several want.
+    /// Its weight when what several want is divided.
     #[serde(default = "usual_weight")]
     pub weight: u32,
     /// Shards of its cache.
@@ -129,14 +129,14 @@ pub struct DetachCore {
     pub force: bool,
 }
 
-/// What became of it.
+/// The result of the detach.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CoreDetached {
-    /// What its cache held, which is lost; in words, and only where it was ordered so.
+    /// Data that its cache held, which is lost; in words, and only if that was ordered.
     pub lost: Option<String>,
 }
 
-/// What is to change of a core's share; what is left out stays as it is.
+/// Changes to a core's share; a field that is left out stays as it is.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeCore {
@@ -151,7 +151,7 @@ pub struct ResizeCore {
     /// Bytes that nobody takes from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u64>,
-    /// What it gets of what several want.
+    /// Its weight when what several want is divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
 }

@@ -26,7 +26,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// What [`Status::word`] may be.
+    /// The values of [`Status::word`].
     pub const WORDS: [&str; 7] =
         ["stopped", "starting", "serving", "waiting", "refused", "stopping", "failed"];
 

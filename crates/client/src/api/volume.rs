@@ -1,9 +1,9 @@
-//! What one volume says of itself.
+//! One volume's answers about itself.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a volume is; `GET /v1/info`.
+/// The description of a volume; `GET /v1/info`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Info {
     /// Its name.
@@ -37,7 +37,7 @@ pub struct Param {
     pub key: String,
     /// Now.
     pub value: String,
-    /// What it accepts.
+    /// The values that it accepts.
     pub range: String,
     /// Without being set.
     pub default: String,
@@ -73,7 +73,7 @@ pub struct ChangeState {
     pub remaining_bytes: u64,
     /// Milliseconds for which clients' requests were held.
     pub held_ms: f64,
-    /// What was done, in a sentence.
+    /// The work done, in a sentence.
     pub done: String,
     /// Why it came to nothing; the volume is as it was then.
     pub error: Option<String>,

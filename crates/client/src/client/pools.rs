@@ -21,7 +21,7 @@ impl DaemonClient {
     /// The pool at `path`, a whole one, where the daemon has it open.
     ///
     /// # Errors
-    /// Where none runs, or the pool cannot be read.
+    /// If none runs, or the pool cannot be read.
     pub fn pool(&self, path: &Path) -> Result<Option<PoolView>> {
         let Some(path) = path.to_str() else { return Ok(None) };
         let found: Vec<PoolView> =

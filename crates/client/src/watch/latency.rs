@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distribution(BTreeMap<u64, u64>);
 
-/// What a distribution says in short, microseconds.
+/// A short form of a distribution, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Requests in it.
@@ -21,7 +21,7 @@ pub struct Quantiles {
 }
 
 impl Distribution {
-    /// What a service says, pairs of nanoseconds and requests.
+    /// The distribution that a service reports, as pairs of nanoseconds and requests.
     pub fn new(pairs: &[(u64, u64)]) -> Distribution {
         let mut all = Distribution::default();
         pairs.iter().for_each(|(ns, count)| all.put(*ns, *count));
@@ -34,7 +34,7 @@ impl Distribution {
         }
     }
 
-    /// What came since `before`.
+    /// Requests that came since `before`.
     #[must_use]
     pub fn since(&self, before: &Distribution) -> Distribution {
         let mut new = Distribution::default();

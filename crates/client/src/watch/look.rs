@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long somebody who speaks first is waited for.
 const GREETING: Duration = Duration::from_millis(100);
 
-/// What a volume says of itself, as far as it is watched.
+/// A volume's report on itself, as far as it is watched.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "named as in the statistics")]
@@ -87,7 +87,7 @@ pub struct Look {
 /// Looks at every volume of this host.
 ///
 /// # Errors
-/// Where nobody can say where control sockets lie, or their folder cannot be read.
+/// If nobody can say where control sockets lie, or their folder cannot be read.
 pub fn look() -> Result<Look> {
     let daemons = daemons();
     let sockets: BTreeSet<String> = names::with_sockets()?.into_iter().collect();
@@ -106,7 +106,7 @@ pub fn look() -> Result<Look> {
     Ok(Look { at: Instant::now(), volumes })
 }
 
-/// What the daemon says of its volumes; nothing where none runs.
+/// The daemon's report on its volumes; nothing if none runs.
 fn daemons() -> BTreeMap<String, Seen> {
     let listed = DaemonClient::new().map(|d| d.within(PATIENCE)).and_then(|d| d.volumes());
     let seen = |v: crate::api::listed::Listed| {

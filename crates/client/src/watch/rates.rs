@@ -1,4 +1,4 @@
-//! What happened between two looks, by the second.
+//! Rates between two looks, by the second.
 
 use super::latency::{Distribution, Quantiles};
 use super::look::{Look, Numbers, Seen};
@@ -6,7 +6,7 @@ use loligo_format::units::BLOCK;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What happened between two looks.
+/// Rates between two looks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// Reads a second.
@@ -84,7 +84,7 @@ pub struct Row {
     pub dirty_bytes: u64,
     /// Percent of the cache; nothing where there is none.
     pub dirty_percent: Option<f64>,
-    /// What happened since the look before; nothing where it was not served then.
+    /// The rates since the look before; nothing if it was not served then.
     pub rates: Option<Rates>,
 }
 
@@ -122,7 +122,7 @@ fn percent(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| part as f64 * 100.0 / all as f64)
 }
 
-/// What happened in `seconds`; nothing where that cannot be said, because it was not served or has been started again since.
+/// The rates in `seconds`; nothing if they cannot be told, because it was not served or has been started again since.
 fn rates(before: &Seen, after: &Seen, seconds: f64) -> Option<Rates> {
     let (b, a) = (before.numbers.as_ref()?, after.numbers.as_ref()?);
     if seconds <= 0.0 || a.uptime_s < b.uptime_s {

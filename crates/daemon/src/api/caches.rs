@@ -1,4 +1,4 @@
-//! What can be asked of the daemon about the pools that its volumes are served from.
+//! Requests to the daemon about the pools that its volumes are served from.
 
 use super::{Shared, refused};
 use crate::control::answer::{Refused, blocking};

@@ -1,4 +1,4 @@
-//! What can be asked of the daemon.
+//! Requests to the daemon.
 
 pub(crate) mod caches;
 
@@ -41,7 +41,7 @@ struct Waits {
     wait: Option<f64>,
 }
 
-/// What the API is, in its description.
+/// The API's summary in its description.
 const ABOUT: &str = "The control API of loligod, HTTP on /run/loligo/loligod.sock";
 
 fn routes() -> OpenApiRouter<Arc<Daemon>> {
@@ -93,7 +93,7 @@ pub(super) fn refused(why: anyhow::Error) -> Refused {
     }
 }
 
-/// What the daemon is.
+/// Describes the daemon.
 #[utoipa::path(get, path = "/v1/daemon", responses((status = 200, body = About)))]
 async fn about(State(daemon): Shared) -> Json<About> {
     Json(About {

@@ -31,12 +31,12 @@ pub(super) fn problem(status: StatusCode, why: &str) -> Value {
     json!({ "error": why, "outcome": Outcome::of_answer(status) })
 }
 
-/// Whoever asks the threads of a volume waits for them, which the control thread must not.
+/// Asks the threads of a volume from another thread: asking waits for them, which the control thread must not.
 pub(crate) async fn blocking<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(ask).await.expect("asking the threads of a volume does not panic")
 }
 
-/// What `GET` of nothing known says.
+/// The answer to a `GET` of nothing known.
 pub(crate) async fn unknown() -> Refused {
     Refused(StatusCode::NOT_FOUND, "there is nothing here: /v1/openapi.json lists what there is".to_owned())
 }

@@ -44,7 +44,7 @@ impl ControlThread {
     /// Starts it.
     ///
     /// # Errors
-    /// Where it cannot be had.
+    /// If it cannot be had.
     pub(crate) fn start() -> Result<ControlThread> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -66,7 +66,7 @@ impl ControlThread {
     /// Serves `router` on a unix socket, to root and to the user that this process runs as.
     ///
     /// # Errors
-    /// Where the socket cannot be used.
+    /// If the socket cannot be used.
     pub(crate) fn serve(&self, socket: Listener, router: Router) -> Result<Api> {
         let fd = socket.as_fd().try_clone_to_owned().context("the control socket")?;
         let _inside = self.runtime.enter();
@@ -87,7 +87,7 @@ impl ControlThread {
     /// Serves `/metrics` of whatever volumes are served.
     ///
     /// # Errors
-    /// Where the socket cannot be used.
+    /// If the socket cannot be used.
     pub(crate) fn serve_metrics(&self, socket: std::net::TcpListener, served: Served) -> Result<Api> {
         let _inside = self.runtime.enter();
         let listener = tokio::net::TcpListener::from_std(socket).context("the socket for metrics")?;

@@ -1,4 +1,4 @@
-//! What can be asked of one volume.
+//! Requests to one volume.
 
 use super::answer::{Refused, blocking, document, refused, unknown};
 use super::askers::Asked;
@@ -80,7 +80,7 @@ pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-/// What the volume is.
+/// Describes the volume.
 #[utoipa::path(get, path = "/v1/info", responses((status = 200, body = Info)))]
 async fn info(State(app): Shared) -> Json<Info> {
     Json(app.volume.info())

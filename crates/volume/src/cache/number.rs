@@ -34,7 +34,7 @@ pub(super) fn is_another(sb: &Superblock, core: &OpenCore) -> bool {
 /// Notes which file the core is, where the cache knows it by nothing else. Durable when this returns.
 ///
 /// # Errors
-/// Where the superblock cannot be written.
+/// If the superblock cannot be written.
 pub(super) fn note(opened: &mut Opened, dev: &mut dyn SyncIo, core: &OpenCore) -> Result<()> {
     let now = of(core);
     if !core.identity.id.is_empty() || opened.superblock.core_record == now {

@@ -21,8 +21,8 @@ const COMPARED: usize = 256;
 /// Once a block could not be read so long after the first was tried, no more are: each may cost half a minute.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is large for an RBD image: an operation of OSDs takes as long with 64 KiB as with 4, and from 512 KiB on so many 4 KiB slots
-/// cost more than the operation (docs/decisions/0019).
+/// Sizes that are large for an RBD image. An operation of OSDs takes as long with 64 KiB as with 4. From 512 KiB on so many 4 KiB
+/// slots cost more than the operation (docs/decisions/0019).
 const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
 
 /// Recovers, compares with the core, and makes the engines.

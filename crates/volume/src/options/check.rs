@@ -1,4 +1,4 @@
-//! What can be refused of a volume without a look at any device.
+//! Refusals of a volume that need no look at any device.
 
 use super::ServeOptions;
 use crate::cache;

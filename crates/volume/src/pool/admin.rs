@@ -1,4 +1,4 @@
-//! What is done to a pool as a whole: made, members added, taken away and resized.
+//! Operations on a pool as a whole: it is made, and members are added, taken away and resized.
 
 use super::{CoreName, InUse, Pool, Share, State};
 use anyhow::{Context, Result, bail, ensure};
@@ -31,7 +31,7 @@ pub(crate) fn random_uuid() -> Result<[u8; 16]> {
 /// Makes an empty pool. A file that does not exist is made with `size` bytes, and written whole unless it is to be `sparse`.
 ///
 /// # Errors
-/// Where something is there already and `force` is not given, or it cannot be.
+/// If something is there already and `force` is not given, or the pool cannot be made.
 pub fn create(path: &Path, size: Option<u64>, sparse: bool, force: bool) -> Result<Pool> {
     let at = path.display();
     let made = !path.exists();
@@ -89,7 +89,7 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
     Ok(Pool::of(file.clone(), table))
 }
 
-/// What lies on a device that is to become a pool, if that is worth a word.
+/// Describes what lies on a device that is to become a pool, if that is worth a word.
 fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
     match PoolSuper::look(dev) {
         Ok(Found::Pool(sb)) => return Ok(Some(format!("the pool {}", sb.uuid_text()))),
@@ -116,7 +116,7 @@ fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
 /// Makes the device no pool any more. Refused while it has members.
 ///
 /// # Errors
-/// Where it is in use, has members, or is none.
+/// If it is in use, has members, or is none.
 pub fn dissolve(path: &Path) -> Result<()> {
     let pool = Pool::open_within(path, WAIT)?;
     let members = pool.state().table.table().members().len();
@@ -128,7 +128,7 @@ pub fn dissolve(path: &Path) -> Result<()> {
 /// Takes in what the device of a pool has grown by; the bytes added.
 ///
 /// # Errors
-/// Where it has not grown, or is in use.
+/// If it has not grown, or is in use.
 pub fn grow(path: &Path) -> Result<u64> {
     let pool = Pool::open_within(path, WAIT)?;
     let mut state = pool.state();
@@ -144,24 +144,24 @@ pub struct Attach {
     pub number: Option<u16>,
     /// Its volume.
     pub name: String,
-    /// What nobody takes from it.
+    /// Bytes that nobody takes from it.
     pub min: u64,
-    /// What it may have.
+    /// The most bytes that it may have.
     pub max: Option<u64>,
-    /// What it gets of what several want.
+    /// Its weight when what several want is divided.
     pub weight: u32,
     /// Shards of its cache.
     pub shards: u16,
 }
 
-/// What is to change of a share.
+/// Changes to a share.
 #[derive(Debug, Clone, Default)]
 pub struct Resize {
     /// Bytes that it has.
     pub size: Option<u64>,
     /// Bytes that nobody takes from it.
     pub min: Option<u64>,
-    /// What it gets of what several want.
+    /// Its weight when what several want is divided.
     pub weight: Option<u32>,
 }
 
@@ -169,7 +169,7 @@ impl Pool {
     /// Opens a pool that nobody serves from.
     ///
     /// # Errors
-    /// Where somebody does, or it is none.
+    /// If somebody serves from it, or it is no pool.
     pub fn open_idle(path: &Path) -> Result<Pool> {
         Pool::open_within(path, WAIT)
     }
@@ -177,7 +177,7 @@ impl Pool {
     /// Adds a core; its number. Served cores that have more than they are promised give of it where there is too little else.
     ///
     /// # Errors
-    /// Where there is no room, or it is there already.
+    /// If there is no room, or it is there already.
     pub fn attach(&self, a: &Attach) -> Result<u16> {
         self.attach_unless(a, &|| false)
     }
@@ -238,7 +238,7 @@ impl Pool {
     /// words.
     ///
     /// # Errors
-    /// Where it is in use, holds something, or is none.
+    /// If it is in use, holds something, or is none.
     pub fn detach(&self, core: &CoreName, force: bool) -> Result<Option<String>> {
         let share = self.idle(core)?;
         let (number, name) = (share.member().number, &share.member().name);
@@ -257,7 +257,7 @@ impl Pool {
     /// Changes what a core is promised and its weight, whether it is served or not.
     ///
     /// # Errors
-    /// Where it is none, or that cannot be.
+    /// If it is none, or that cannot be.
     pub fn promise(&self, core: &CoreName, min: Option<u64>, weight: Option<u32>) -> Result<()> {
         let mut state = self.state();
         let table = state.table.table();
@@ -270,7 +270,7 @@ impl Pool {
     /// Changes a share. Its size only where it is not in use: smaller, what is clean above is dropped and what is dirty moved.
     ///
     /// # Errors
-    /// Where it cannot be, or is in use.
+    /// If it cannot be, or is in use.
     pub fn resize(&self, core: &CoreName, r: &Resize) -> Result<()> {
         // Nothing is changed where the size cannot be.
         let share = r.size.map(|bytes| Ok::<_, anyhow::Error>((self.idle(core)?, bytes))).transpose()?;
@@ -304,7 +304,7 @@ impl Pool {
     }
 }
 
-/// What the cache in a share holds that its core does not have, in words.
+/// The data in a share's cache that its core does not have, in words.
 fn dirty_in(share: &Share) -> Result<Option<String>> {
     let mut dev = share.device().sync_io();
     let sb = match Superblock::load(&mut dev) {

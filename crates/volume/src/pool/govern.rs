@@ -64,7 +64,7 @@ impl Pool {
     /// Has the balancer look after a served core: its share grows and shrinks from now on.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If no thread can be had.
     pub fn govern(&self, share: Arc<Share>, handle: Handle) -> Result<Governing> {
         let number = share.member().number;
         let seat = Seat { share, handle, seen: (0, 0, 0), busy: Arc::default() };
@@ -192,7 +192,7 @@ impl Share {
     /// that gets smaller writes to its core what is dirty in the part it loses, for as long as `patient` says so.
     ///
     /// # Errors
-    /// Where it cannot be; then it is as large as it was.
+    /// If it cannot be; then it is as large as it was.
     pub fn resize_live(
         &self,
         handle: &Handle,

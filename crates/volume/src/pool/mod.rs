@@ -57,7 +57,7 @@ impl Slot {
         Some(Pool { inner })
     }
 
-    /// That of `device`.
+    /// The slot of `device`.
     fn of(device: DeviceId) -> Arc<Slot> {
         let mut open = OPEN.lock();
         // One that somebody else has in hand is about to be opened.
@@ -87,7 +87,7 @@ impl Pool {
     /// on its way out.
     ///
     /// # Errors
-    /// Where it is in use, or no pool.
+    /// If it is in use, or no pool.
     pub fn open(path: &Path) -> Result<Pool> {
         Pool::open_within(path, Duration::from_secs(10))
     }
@@ -158,7 +158,7 @@ impl Pool {
     /// The share of a core, for one user: it is free again when the last device made of it is dropped.
     ///
     /// # Errors
-    /// Where it is none, or in use.
+    /// If it is none, or in use.
     pub fn share_of(&self, core: &CoreName) -> Result<Share> {
         let state = self.state();
         let number = self.number_in(&state, core)?;
@@ -217,7 +217,7 @@ pub fn missing(path: &Path, held: &str, why: &str) -> String {
     )
 }
 
-/// Where the extents of a core are.
+/// The map of a core's extents.
 fn map_of(state: &State, member: &loligo_format::pool::Member) -> ExtentMap {
     let d = state.table.superblock().division;
     let map = ExtentMap::new(d.start, d.extent, member.max);
@@ -227,7 +227,7 @@ fn map_of(state: &State, member: &loligo_format::pool::Member) -> ExtentMap {
     map
 }
 
-/// What lies on a device that is no pool.
+/// Says what lies on a device that is no pool.
 fn what_it_is(dev: &mut dyn SyncIo) -> String {
     match Superblock::load(dev) {
         Err(SuperError::Absent) => {
@@ -255,7 +255,7 @@ impl Share {
         &self.pool
     }
 
-    /// What the pool knew of the core when the share was taken. What it is promised, and its weight, may be others by now.
+    /// The pool's record of the core when the share was taken. Its promised size and its weight may be others by now.
     pub fn member(&self) -> &loligo_format::pool::Member {
         &self.member
     }
@@ -268,7 +268,7 @@ impl Share {
     /// Slots that each shard of the cache has now.
     ///
     /// # Errors
-    /// Where the table is not what it was.
+    /// If the table is not what it was.
     pub fn limit(&self) -> Result<u32> {
         Ok(self.pool.state().table.table().limit(self.member.number)?)
     }
@@ -276,7 +276,7 @@ impl Share {
     /// Bytes that it is promised now, and those that it may have.
     ///
     /// # Errors
-    /// Where the table is not what it was.
+    /// If the table is not what it was.
     pub fn bounds(&self) -> Result<(u64, u64)> {
         let state = self.pool.state();
         let member = state.table.table().known(self.member.number)?;
@@ -286,7 +286,7 @@ impl Share {
     /// Notes what the core is, so that it is not taken for another, nor attached twice.
     ///
     /// # Errors
-    /// Where another core of the pool is that one, or the device fails.
+    /// If another core of the pool is that one, or the device fails.
     pub fn identify(&self, core: &str) -> Result<()> {
         let mut dev = self.pool.dev();
         Ok(self.pool.state().table.identify(&mut dev, self.member.number, core)?)
@@ -295,7 +295,7 @@ impl Share {
     /// Slots that each shard would have with `bytes`.
     ///
     /// # Errors
-    /// Where they are too few.
+    /// If they are too few.
     pub fn limit_for(&self, bytes: u64) -> Result<u32> {
         Ok(self.pool.state().table.limit_for(self.member.number, bytes)?)
     }
@@ -304,7 +304,7 @@ impl Share {
     /// [`loligo_engine::api::Control::Limit`].
     ///
     /// # Errors
-    /// Where not so many extents are free, or the device fails; then nothing has changed for the engine.
+    /// If not so many extents are free, or the device fails; then nothing has changed for the engine.
     pub fn grow(&self, limit: u32) -> Result<()> {
         self.resize(limit, true)
     }
@@ -313,7 +313,7 @@ impl Share {
     /// needs the rest no more.
     ///
     /// # Errors
-    /// Where the device fails: what was taken is nobody's until the pool is opened again.
+    /// If the device fails: what was taken is nobody's until the pool is opened again.
     pub fn shrunk(&self, limit: u32) -> Result<()> {
         self.resize(limit, false)
     }

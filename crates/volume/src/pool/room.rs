@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Between two looks at cores that are changing their size already.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is kept free for somebody, until this is dropped.
+/// Extents that are kept free for somebody, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
     pool: &'a Pool,

@@ -42,10 +42,10 @@ pub struct PoolSpec {
 }
 
 impl PoolSpec {
-    /// What `cache` names, if that is a share of a pool and no device of its own.
+    /// The share of a pool that `cache` names; nothing if it names a device of its own.
     ///
     /// # Errors
-    /// Where it begins like one and is none.
+    /// If it begins like one and is none.
     pub fn of(cache: &Path) -> Result<Option<PoolSpec>> {
         let Some(text) = cache.to_str().and_then(|t| t.strip_prefix("pool:")) else { return Ok(None) };
         match text.rsplit_once('#') {

@@ -21,10 +21,10 @@ fn state(cache: &Result<Superblock, SuperError>, in_use: bool) -> String {
 }
 
 impl Pool {
-    /// What the pool and its members have.
+    /// Describes what the pool and its members have.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn view(&self) -> Result<PoolView> {
         let (pool, table, maps) = {
             let state = self.state();

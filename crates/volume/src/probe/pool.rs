@@ -1,4 +1,4 @@
-//! What a pool says of itself and of the cores that share it, also while it is served.
+//! A pool's description of itself and of the cores that share it, also while it is served.
 
 use super::{Reader, dirty};
 use anyhow::{Result, bail};
@@ -41,7 +41,7 @@ pub struct Sharing {
     pub cache: Result<Option<Box<Superblock>>, String>,
 }
 
-/// What there is of a pool on a device: one, one that cannot be used and why, or none.
+/// Finds the pool on a device: one, one that cannot be used and why, or none.
 pub(super) fn find(dev: &mut Reader) -> Result<Option<Result<Pooled, String>>> {
     let mut last = String::new();
     for _ in 0..TRIES {
@@ -92,7 +92,7 @@ fn sharing(dev: &Reader, pool: &Pool, m: &Member) -> Result<Sharing> {
 }
 
 impl Sharing {
-    /// What its core lacks; nothing where that is not known.
+    /// Bytes that its core lacks; nothing if that is not known.
     fn dirty(&self) -> Option<u64> {
         match &self.cache {
             Ok(Some(sb)) => dirty(sb),
@@ -134,7 +134,7 @@ impl Sharing {
 }
 
 impl Pooled {
-    /// What all cores together lack; nothing where that is not known of one.
+    /// Bytes that all cores together lack; nothing if that is not known of one.
     pub(super) fn dirty(&self) -> Option<u64> {
         self.members.iter().map(Sharing::dirty).sum()
     }

@@ -23,7 +23,7 @@ pub(crate) struct HeldImage {
     pub(crate) may_be_dirty: bool,
     /// The image's metadata names this cache.
     pub(super) marked: bool,
-    /// What the cache holds is void: its superblock is not written any more.
+    /// The cache's contents are void: its superblock is not written any more.
     pub(super) void: Arc<AtomicBool>,
     /// The cache, until the image is served through it.
     pub(super) unserved: Option<Unserved>,

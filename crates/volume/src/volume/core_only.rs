@@ -29,7 +29,8 @@ impl Volume {
         let _ = self.forsake(why, memory, true);
     }
 
-    /// Where one thread's cache has failed for good, or without it a flush of the core, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
+    /// Fails all threads once one thread's cache has failed for good, or, without a cache, its flush of the core. Whoever stands
+    /// on the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
         let has_failed = |s: &Snapshot| match self.core_only {
             true => s.fallback == Some(FallbackState::Failed),
@@ -48,7 +49,7 @@ impl Volume {
     /// with errors.
     ///
     /// # Errors
-    /// Where the core lacks anything, or nothing could be noted: everything fails from then on.
+    /// If the core lacks anything, or nothing could be noted: everything fails from then on.
     pub(super) fn forsake(&mut self, why: String, memory: Option<&dyn Memory>, answers: bool) -> Result<()> {
         let handle = self.app.handle.clone();
         let settled = handle
@@ -88,7 +89,7 @@ impl Volume {
         }
     }
 
-    /// What helps a volume whose cache is gone.
+    /// The remedy for a volume whose cache is gone.
     pub(super) fn mend(&self, daemon: bool) -> String {
         let exchangeable =
             self.left.image.is_none() && !self.left.core.home.as_ref().is_some_and(LabelledCore::is_masked);

@@ -13,7 +13,7 @@
 //! 4. the daemon's state says that the volume is bare: a crash comes back bare;
 //! 5. the engines stop, bare ones take their place, requests go on, the device is let go of.
 //!
-//! Only then is anything written that the cache does not see. What fails in 1 to 3 is taken back (the label and the state say "may be
+//! Only then is anything written that the cache does not see. A failure in 1 to 3 is taken back (the label and the state say "may be
 //! dirty" again before a request goes on), and the volume keeps its cache. Where the state cannot say so, since its folder has died
 //! meanwhile, the cache stays in mode wt, which keeps what the state may say true: another mode is noted first, and the state with it.
 //!
@@ -26,13 +26,13 @@
 //! 4. the engines are exchanged, and requests go on;
 //! 5. the state says no more that the cache is being attached.
 //!
-//! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
+//! A failure in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
 //! name it also where the volume stays bare, so that such a cache is not wiped: it holds nothing that could be believed wrongly.
 //!
 //! **An exchange that breaks off.** Once a thread may have another engine there is no way back: every request fails, and the volume is
 //! started anew as after a crash (decision 0035). So it is where something durable could not be taken back.
 //!
-//! **A cache that answers nothing.** What is above needs a device that answers, and that is looked at first, and again where something
+//! **A cache that answers nothing.** The steps above need a device that answers, and it is looked at first, and again where something
 //! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
 //! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
 
@@ -290,7 +290,7 @@ impl Volume {
         }
     }
 
-    /// What a detach does while nothing is under way.
+    /// The part of a detach that is done while nothing is under way.
     fn take_cache_away(&mut self, pause: Paused, memory: &dyn Memory) -> Result<String, Trouble> {
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
         let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
@@ -410,7 +410,7 @@ impl Volume {
         }
     }
 
-    /// What is so once the engines are bare.
+    /// Notes that the engines are bare; the result, in words.
     fn is_bare(&mut self, cache: &LastCache) -> String {
         let size = self.app.info().size;
         self.left.void = false;
@@ -556,7 +556,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What an attach does while nothing is under way.
+    /// The part of an attach that is done while nothing is under way.
     fn put_cache(
         &mut self,
         pause: Paused,

@@ -174,7 +174,7 @@ impl Claimed {
         Ok(claimed)
     }
 
-    /// Where clients come, as it is said of the volume.
+    /// The exports through which clients come, in the words of the volume's description.
     fn specs(&self, options: &ServeOptions) -> Vec<String> {
         let sockets = self.listeners.iter().map(|l| l.spec().to_string());
         let mounts = self.mountpoints.iter().map(|m| ExportSpec::Fuse(m.path().to_owned()).to_string());
@@ -219,7 +219,7 @@ impl Opened {
         }
     }
 
-    /// What the threads are to serve: the core as it is, or the cache in front of it, opened or made.
+    /// Prepares what the threads are to serve: the core as it is, or the cache in front of it, opened or made.
     fn prepare(&mut self, options: &ServeOptions, signals: &StopSignals) -> Result<Prepared> {
         let geometry = self.core.backing.geometry();
         let mut export =
@@ -326,7 +326,7 @@ impl Opened {
     }
 }
 
-/// What is to be served, with nobody served yet.
+/// Everything that is to be served, with nobody served yet.
 struct Prepared {
     backend: Backend,
     held: Option<HeldCache>,
@@ -338,7 +338,7 @@ struct Prepared {
     threads: usize,
     /// The cache does not get ahead of the core.
     through: bool,
-    /// What is answered may be lost until it is flushed.
+    /// Answered writes may be lost until they are flushed.
     volatile: bool,
     /// The core has heads to move.
     turns: bool,

@@ -15,7 +15,7 @@ pub(super) enum Trouble {
     Through(anyhow::Error),
     /// The same, but for the daemon's state, which may name the cache that was to be attached.
     Named(anyhow::Error),
-    /// What was done could not be taken back.
+    /// The work done could not be taken back.
     Broken(anyhow::Error),
 }
 

@@ -1,5 +1,5 @@
-//! What a start begins that outlives it: the kernel's device, the core's label, the daemon's note. Each is begun in this order, and taken
-//! back in the other where the start comes to nothing. Sockets, mount points and names of devices are guards of their own.
+//! Effects of a start that outlive it: the kernel's device, the core's label, the daemon's note. Each is begun in this order, and
+//! taken back in the other if the start comes to nothing. Sockets, mount points and names of devices are guards of their own.
 
 use crate::cache;
 use crate::core::OpenCore;
@@ -70,13 +70,13 @@ pub(super) struct Finals {
     pub(super) dirty_blocks: u64,
 }
 
-/// What has been begun.
+/// The parts that have been begun.
 #[derive(Debug, Default)]
 pub(super) struct StartUndo {
     finals: Option<Finals>,
     pub(super) kernel: Option<Devices>,
     labelled: bool,
-    /// What the label of a core said that is to be served bare.
+    /// The former label of a core that is to be served bare.
     former: Option<CoreLabel>,
     noted: bool,
 }
@@ -91,7 +91,7 @@ pub(super) struct Of<'a> {
 }
 
 impl Of<'_> {
-    /// What is remembered of the cache.
+    /// The record that is kept of the cache.
     pub(super) fn last(&self, dirty_bytes: Option<u64>) -> Option<LastCache> {
         let (held, cache) = (self.held?, self.options.cache.as_ref()?);
         Some(self.known_as.cache(&cache.path, held.uuid.clone(), dirty_bytes, false))
