@@ -341,26 +341,22 @@ impl<'a> Driver<'a> {
         let pools = open(self.pools.as_ref())?;
         let version = lock_stamp::break_lock(&pools.header, &self.id, holder, stamp)?;
         if is_left_out(bug::Step::Noting) {
-            self.crash();
+            // As a crash right here: what librbd holds goes with the process.
+            std::mem::forget((self.image.take(), self.watch.take()));
             return refuse("left out: noting that the lock is free");
         }
         Ok(Answer::Version(version))
     }
 
-    fn take_lock(&mut self) -> Result<Answer, CephError> {
+    fn take_lock(&self) -> Result<Answer, CephError> {
         nobody_has_it();
         if is_left_out(bug::Step::Taking) {
-            self.crash();
+            // With dirty data the client is left as by a crash.
             return refuse("left out: taking the lock");
         }
         let asked = boottime();
         self.image()?.lock()?;
         Ok(Answer::Locked(asked))
-    }
-
-    /// As a crash right here: what librbd holds goes with the process.
-    fn crash(&mut self) {
-        std::mem::forget((self.image.take(), self.watch.take()));
     }
 
     fn adopt(&mut self, adoption: Adoption) -> Result<(), CephError> {
