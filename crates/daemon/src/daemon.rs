@@ -1,6 +1,6 @@
 //! `loligod`: many volumes in one process, by one file and by command.
 //!
-//! Each volume has a thread of its own that starts it, looks after it and stops it ([`supervisor`]); the API's thread and the signals
+//! Each volume has a thread of its own that starts it, looks after it and stops it ([`crate::supervisor`]); the API's thread and the signals
 //! only say what is wanted. A volume that cannot start holds nobody else up.
 
 use crate::api::router;

@@ -97,7 +97,7 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Catches both. Until [`StopSignals::started`] they end the process, which is safe at any point of a start, and remove
+    /// Catches both. Until `StopSignals::started` they end the process, which is safe at any point of a start, and remove
     /// what it leaves.
     pub fn catch() -> Result<StopSignals> {
         let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching SIGTERM and SIGINT")?;
@@ -136,7 +136,7 @@ impl StopSignals {
         Ok(StopSignals { caught, kept: AtomicBool::default(), starting, deadly, opened, gate })
     }
 
-    /// Signals that only the [`Stopper`] gives. A start is never cut off from [`StopSignals::passes`] on.
+    /// Signals that only the [`Stopper`] gives. A start is never cut off from `StopSignals::passes` on.
     pub fn driven() -> (StopSignals, Stopper) {
         let (send, caught) = channel();
         let (deadly, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
