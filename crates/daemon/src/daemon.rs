@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_a_boot_devices_that_come_late_are_waited_for_and_those_that_never_come_are_not_for_long() {
+    fn a_boot_waits_for_late_devices_and_not_long_for_missing_ones() {
         let second = Duration::from_secs;
         let waiting = Status::Waiting("the core is not there".to_owned());
         assert!(!has_begun(&waiting, true, second(5)), "an OSD would start without its volume");

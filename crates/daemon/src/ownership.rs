@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_label_of_its_own_core_says_that_nobody_was_served_through_a_cache() {
+    fn only_the_label_of_its_own_core_clears_a_cache() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("core");
         let mut label = CoreLabel {

@@ -147,7 +147,7 @@ mod tests {
     use loligo_volume::last_cache::LastCache;
 
     #[test]
-    fn a_pool_that_is_missing_is_told_of_with_what_it_held_and_what_another_in_its_place_gives_up() {
+    fn a_missing_pool_is_reported_with_content_and_replacement() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pool");
         let share = |core: &str| format!("pool:{}#{core}", path.display());

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_an_older_program_would_misread_has_another_version() {
+    fn a_file_that_older_programs_would_misread_has_a_new_version() {
         let mut state = some();
         assert!(encode(&state).starts_with(b"loligo-state 1 "));
         let one = state.volumes.get_mut("a").unwrap();

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_cut_off_between_the_copies_leaves_the_older_or_the_newer_label() {
+    fn a_write_cut_off_between_copies_leaves_the_old_or_new_label() {
         let mut core = RamDevice::new(2 << 20).unwrap();
         assert!(matches!(CoreLabel::load(&mut core), Err(SuperError::Absent)));
         let mut first = label();

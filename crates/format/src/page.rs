@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn root_and_directory_and_page_read_back_and_refuse_every_flipped_bit() {
+    fn root_directory_and_page_read_back_and_refuse_flipped_bits() {
         let bytes = root().encode(ID);
         assert_eq!(Root::decode(&bytes, ID).unwrap(), root());
         let several = Root { earlier: vec![(1, 90), (2, 99)], ..root() };
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_section_is_refused_if_it_must_be_understood_and_skipped_if_not() {
+    fn an_unknown_section_is_refused_if_required_else_skipped() {
         for must in [0u32, 1] {
             let mut bytes = root().encode(ID);
             bytes[72..76].copy_from_slice(&2u32.to_le_bytes());

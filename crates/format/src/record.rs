@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_refused_if_it_must_be_understood_and_skipped_if_not() {
+    fn an_unknown_kind_is_refused_if_required_and_skipped_if_not() {
         assert_eq!(read(&frame(&RECORDS, &[17, MUST_UNDERSTAND, 2, 0, 9, 9])), Err(FrameError::Unknown(17)));
         assert_eq!(read(&frame(&RECORDS, &[200, 0, 2, 0, 9, 9])).unwrap(), RECORDS);
     }

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_too_large_for_its_tables_is_refused_before_they_are_made() {
+    fn a_core_too_large_for_tables_is_refused_before_they_are_made() {
         let sized = |size| {
             let core = CoreIdentity { size, id: String::new() };
             Superblock::decode(&Superblock { core, data_length: size, ..sb() }.encode())
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_cut_off_in_its_first_superblock_leaves_the_start_of_the_device_blank() {
+    fn a_cut_off_first_superblock_leaves_the_devices_start_blank() {
         let mut dev = CutOff(vec![0; 1 << 20]);
         assert!(sb().store(&mut dev).is_err());
         assert!(dev.0[..256 << 10].iter().all(|b| *b == 0));

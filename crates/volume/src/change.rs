@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_done_one_after_the_other_and_those_that_nobody_will_do_end() {
+    fn changes_run_one_by_one_and_those_that_nobody_will_do_end() {
         let changes = Changes::default();
         assert_eq!(changes.last().number, 0);
         assert_eq!(changes.ask(Wanted::Resize(None)).unwrap().number, 1);

@@ -73,7 +73,7 @@ mod tests {
     use super::of_file;
 
     #[test]
-    fn options_of_serve_are_said_as_keys_and_those_of_a_command_as_they_are() {
+    fn options_of_serve_become_keys_and_those_of_a_command_stay() {
         let same = |text: &str| assert_eq!(of_file(text), text);
         let said = |text: &str, as_keys: &str| assert_eq!(of_file(text), as_keys);
         said(

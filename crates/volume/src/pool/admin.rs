@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_share_that_is_in_use_others_come_and_go_and_it_stays() {
+    fn a_share_in_use_stays_while_others_come_and_go() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pool");
         drop(create(&path, Some(160 * MIB), true, false).unwrap());
