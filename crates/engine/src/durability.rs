@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Whether a flush of the core has failed: what was written before it may be lost, and no later flush tells.
+    /// True if a flush of the core has failed: what was written before it may be lost, and no later flush tells.
     pub fn has_failed_core_flush(&self) -> bool {
         self.commit.core_flush.failed
     }

@@ -92,7 +92,7 @@ impl<T: Copy> HugeVec<T> {
         HugeVec { ptr, len, mapped: None }
     }
 
-    /// Where it is.
+    /// The region that it takes.
     pub(crate) fn region(&self) -> Region {
         Region { addr: self.ptr.addr().get(), bytes: self.len * size_of::<T>() }
     }

@@ -1,9 +1,9 @@
-//! What an operation's tag says: whose it is, and which of theirs.
+//! The tag of an operation: whose it is, and which of theirs.
 
 use crate::api::Nanos;
 use loligo_block::{Buf, IoError, Tag};
 
-/// Who asked for an operation.
+/// The asker of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoTag {
     /// Piece `1` of task `0`.

@@ -22,7 +22,7 @@ use std::collections::btree_map::Entry;
 pub(super) struct Doubt {
     /// The sectors at whose place a write failed.
     pub(super) mask: u8,
-    /// What was to be written there, in a buffer that begins with the block.
+    /// The data that was to be written there, in a buffer that begins with the block.
     pub(super) content: Shared,
     /// The slot of the newest version, where that had been read for the write and was good: the content has what is dirty in it.
     pub(super) of: Option<u32>,
@@ -38,7 +38,7 @@ impl Doubt {
         Doubt { mask, content, of, failures: 0 }
     }
 
-    /// Whether it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
+    /// True if it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
     pub(super) fn is_given_up(&self) -> bool {
         self.failures >= TRIES
     }
@@ -69,7 +69,7 @@ pub(super) fn copy_sectors(from: &[u8], to: &mut [u8], mask: u8) {
 }
 
 impl Destage {
-    /// Whether the core may have nothing good of any of the blocks, and the index does not say so yet.
+    /// True if the core may have nothing good of any of the blocks, and the index does not say so yet.
     pub(crate) fn any_doubted(&self, first: u32, last: u32) -> bool {
         self.doubts.range(first..=last).next().is_some()
     }
@@ -88,12 +88,12 @@ impl Destage {
         self.doubts.get(&block).map_or(0, |d| d.mask)
     }
 
-    /// Whether anything is doubted that can be noted.
+    /// True if anything is doubted that can be noted.
     pub(crate) fn has_doubts(&self) -> bool {
         self.doubts.values().any(|d| !d.is_given_up())
     }
 
-    /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
+    /// True if `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
     pub(crate) fn holds(&self, block: u32) -> bool {
         let window = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
         self.doubts.contains_key(&block) || window().is_some_and(|key| self.jobs[*key].rewrites(block))
@@ -136,19 +136,19 @@ impl Engine {
         }
     }
 
-    /// Whether a doubt is not noted yet, and can be.
+    /// True if a doubt is not noted yet, and can be.
     pub(crate) fn has_doubts(&self) -> bool {
         self.destage.has_doubts() && self.cannot_salvage().is_none()
     }
 
-    /// Whether a record of `block` would meet nothing on its way, and nobody who has looked at the newest version.
+    /// True if a record of `block` would meet nothing on its way, and nobody who has looked at the newest version.
     pub(super) fn may_note(&self, block: u32) -> bool {
         let global = self.cfg.stripe.global(block);
         let speaks = |a: &Action| matches!(a, Action::Apply(record, _) if record.block() == Some(global));
         self.is_settled(block) && !self.commit.journal.actions().any(speaks)
     }
 
-    /// Whether nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
+    /// True if nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
         let Some(key) = self.map.locks.holder(block) else { return true };
