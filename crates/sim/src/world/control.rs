@@ -51,7 +51,7 @@ impl<E: Subject> World<E> {
         self.inbox[0].push_back((due, Mail::Event(Event::Control(id, control))));
     }
 
-    /// Whether a management request is under way.
+    /// True if a management request is under way.
     pub fn is_controlling(&self) -> bool {
         self.controlling.is_some()
     }
