@@ -1,4 +1,4 @@
-//! What threads say to each other, and to whoever manages them.
+//! Messages of threads to each other, and to whoever manages them.
 
 use crate::clients::{AnswerTo, Local};
 use crate::command_error::CommandError;
@@ -56,7 +56,7 @@ pub enum Response {
     Snapshots(Vec<Snapshot>),
 }
 
-/// What a thread says of a shard, or of itself where there is no cache.
+/// A thread's report on a shard, or on itself if there is no cache.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Its counters and histograms.
@@ -65,17 +65,17 @@ pub struct Snapshot {
     pub mode: Option<Mode>,
     /// Its tunables.
     pub params: Params,
-    /// Why it stopped acknowledging, if it did.
+    /// The reason why it stopped acknowledging, if it did.
     pub poisoned: Option<String>,
     /// A flush of its core has failed.
     pub core_flush_failed: bool,
-    /// How writes to its core fail, where the newest ones did.
+    /// The error of writes to its core, if the newest ones failed.
     pub core_failing: Option<String>,
-    /// What its core refuses, where it is only some sectors.
+    /// The sectors that its core refuses, if it is only some.
     pub core_refuses: Option<Refused>,
-    /// How it serves without its cache; nothing while it has one.
+    /// The way it serves without its cache; nothing while it has one.
     pub fallback: Option<FallbackState>,
-    /// Why the core alone could not go on from here; nothing: it has everything.
+    /// The reason why the core alone could not go on from here; nothing: it has everything.
     pub needs_cache: Option<NeedsCache>,
     /// Blocks that a flush under way still has before it.
     pub flush_remaining: Option<u64>,
@@ -112,7 +112,7 @@ pub(crate) type ThreadMailbox = Mailbox<Message>;
 /// Between two looks at the clock while answers are missing.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How to talk to the threads of a running volume, from any thread.
+/// A handle to talk to the threads of a running volume, from any thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     boxes: Arc<[ThreadMailbox]>,
@@ -161,7 +161,7 @@ impl Handle {
     /// Has every thread carry out `control`, and waits for all.
     ///
     /// # Errors
-    /// What the first that failed said.
+    /// If one fails; the error is that of the first.
     pub fn control(&self, control: &Control) -> Result<(), CommandError> {
         self.wait_all(self.send_all(|| Command::Control(control.clone())))
     }
@@ -169,7 +169,7 @@ impl Handle {
     /// Gives the volume another size, which its superblock has already where there is one.
     ///
     /// # Errors
-    /// Where a cache cannot follow; then no request reaches further than before.
+    /// If a cache cannot follow; then no request reaches further than before.
     pub fn resize(&self, bytes: u64) -> Result<(), CommandError> {
         self.wait_all(self.send_all(|| Command::Reach(bytes)))?;
         self.wait_all(self.send_all(|| Command::Resize(bytes)))
@@ -190,7 +190,7 @@ impl Handle {
     /// Waits for the answers to [`Handle::send_all`].
     ///
     /// # Errors
-    /// What the first that failed said.
+    /// If one fails; the error is that of the first.
     pub fn wait_all(&self, said: Vec<Receiver<Response>>) -> Result<(), CommandError> {
         self.wait_while(said, Duration::MAX, || Ok(()))
     }
