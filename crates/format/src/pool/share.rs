@@ -1,5 +1,6 @@
-//! Which extents of its share a cache needs. Its layout is that of the largest share; what lies before the slots is there
-//! always, of the slots and of the index pages that speak of them only as many as are in use.
+//! The extents of its share that a cache needs. Its layout is that of the largest share. The part before the
+//! slots is always there. Of the slots, and of the index pages that speak of them, only as many are there as
+//! are in use.
 
 use crate::layout::{Layout, SHARD_BASE};
 use crate::page::PER_PAGE;
@@ -42,7 +43,7 @@ pub fn needed(layout: &Layout, extent: u64, limit: u32) -> Vec<u32> {
     ranges(layout, extent, limit).into_iter().flatten().collect()
 }
 
-/// How many extents that are.
+/// The number of extents that are needed.
 pub fn count(layout: &Layout, extent: u64, limit: u32) -> u32 {
     ranges(layout, extent, limit).iter().map(|r| r.end - r.start).sum()
 }
