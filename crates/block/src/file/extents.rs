@@ -1,4 +1,4 @@
-//! Which parts of a file hold data.
+//! The parts of a file that hold data.
 
 use super::DeviceFile;
 use crate::op::check_range;

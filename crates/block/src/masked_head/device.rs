@@ -43,7 +43,7 @@ pub struct MaskedDevice<D> {
     writing: Option<Change>,
     /// A write of the head that failed, while what it left is looked at; and how many labels had been written.
     looking: Option<(Completion, u64)>,
-    /// How often a label has been written again that a failed write may have gone over.
+    /// The number of times that a label has been written again that a failed write may have gone over.
     label_tries: u32,
     in_flight: usize,
 }
