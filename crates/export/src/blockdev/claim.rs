@@ -24,7 +24,7 @@ impl Claim {
     /// its last user.
     ///
     /// # Errors
-    /// Where the name is another process's, or something foreign stands in the way.
+    /// If the name is another process's, or something foreign stands in the way.
     pub fn take(name: &str, folder: &Path, more: &[String]) -> Result<Claim, BlockError> {
         drop(loops::control()?);
         let taken = Name::take(name, more, Kind::Loop)?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const NAMES: &str = "/dev/loligo";
 /// The folder of further names.
 const DEV: &str = "/dev";
-/// How long a process that is ending is waited for, and how long between two looks.
+/// The time that a process that is ending is waited for, and the time between two looks.
 const ENDING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of a record that are read; one is much shorter.
@@ -91,7 +91,7 @@ impl Name {
     /// where somebody still has it open goes with its last user.
     ///
     /// # Errors
-    /// Where the name is another process's, something foreign stands in the way, or a device of the other kind waits for its service.
+    /// If the name is another process's, something foreign stands in the way, or a device of the other kind waits for its service.
     pub(super) fn take(name: &str, more: &[String], kind: Kind) -> Result<Name, BlockError> {
         check_name(name)?;
         more.iter().try_for_each(|name| check_name(name))?;

@@ -1,5 +1,6 @@
-//! Who may change the volume at the same time. Changes of whole blocks go side by side. One of a part of a block reads the
-//! block first and must then be alone: whatever else were written there between its read and its write would be undone.
+//! The barrier between changes of the volume at the same time. Changes of whole blocks go side by side. One
+//! of a part of a block reads the block first and must then be alone: whatever else were written there
+//! between its read and its write would be undone.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ pub(super) struct WriteBarrier {
 }
 
 impl WriteBarrier {
-    /// Whether change `key` may go in now; else it comes out of [`WriteBarrier::leave`] once it may.
+    /// True if change `key` may go in now; else it comes out of [`WriteBarrier::leave`] once it may.
     pub(super) fn enter(&mut self, alone: bool, key: usize) -> bool {
         if self.alone || !self.waiting.is_empty() || (alone && self.inside > 0) {
             self.waiting.push_back((alone, key));
