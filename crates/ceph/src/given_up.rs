@@ -32,7 +32,7 @@ pub(crate) fn leaves_client() {
     LEFT.store(true, Ordering::Relaxed);
 }
 
-/// Whether threads of clients go on until the process is gone. An orderly exit takes the data of their libraries away before.
+/// True if threads of clients go on until the process is gone. An orderly exit takes the data of their libraries away before.
 pub fn has_left_clients() -> bool {
     LEFT.load(Ordering::Relaxed)
 }
@@ -77,7 +77,7 @@ impl CancelFlag {
         if state.is_cut { Err(what) } else { says.send(what).map_err(|unheard| unheard.0) }
     }
 
-    /// Whether the attach has been given up.
+    /// True if the attach has been given up.
     pub(crate) fn is_cut(&self) -> bool {
         self.0.lock().is_cut
     }

@@ -30,7 +30,7 @@ fn header(id: &str) -> Result<CString, CephError> {
     text(&format!("rbd_header.{id}"))
 }
 
-/// Whether the last change of the header of image `id` was made with `stamp`.
+/// True if the last change of the header of image `id` was made with `stamp`.
 ///
 /// # Errors
 /// If the header cannot be read.

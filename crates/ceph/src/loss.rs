@@ -42,7 +42,7 @@ impl Loss {
         Loss::found_in(said.as_ref())
     }
 
-    /// Why the image is lost, if it was by now.
+    /// The reason why the image is lost, if it was by now.
     pub(crate) fn why(&self) -> Option<String> {
         Loss::found_in(self.said.lock().as_ref())
     }

@@ -1,5 +1,5 @@
-//! Who mirrors an image to another cluster: `rbd-mirror` of that cluster has the image open, watches it, and never writes to its
-//! data.
+//! The daemon that mirrors an image to another cluster: `rbd-mirror` of that cluster has the image open,
+//! watches it, and never writes to its data.
 //!
 //! It is known by what only such a daemon does: it writes the state of the copy into the pool's `rbd_mirroring` object, where the
 //! OSD notes by itself which client that was. Client numbers are never given again. Whoever cannot be known so is a user like any other.

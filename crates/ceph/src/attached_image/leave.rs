@@ -1,4 +1,4 @@
-//! How an attach ends: the lock goes back, or stays as that of a client which is dead to the cluster.
+//! The end of an attach: the lock goes back, or stays as that of a client which is dead to the cluster.
 
 use super::AttachedImage;
 use crate::CephError;
@@ -10,7 +10,7 @@ use crate::lock_stamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an end waits for operations that OSDs have not answered.
+/// The time that an end waits for operations that OSDs have not answered.
 const DETACH: Duration = Duration::from_secs(30);
 
 impl AttachedImage {
