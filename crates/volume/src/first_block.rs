@@ -67,7 +67,7 @@ pub struct Settled {
     pub mended: Option<&'static str>,
 }
 
-/// Why a first block cannot be taken.
+/// The reason why a first block cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsettled {
     /// The label cannot be read, and no copy is there.

@@ -20,7 +20,7 @@ pub(crate) struct Devices {
     one: Option<One>,
     /// To whom it belongs.
     owner: Option<Owner>,
-    /// How often it is still looked whether it does.
+    /// The number of times that it is still looked whether it does.
     looks: u8,
 }
 
@@ -46,7 +46,7 @@ struct Renewal {
     given_up: Arc<AtomicBool>,
 }
 
-/// How [`replace`] ended.
+/// The result of [`replace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Replaced {
     /// There is another device.
@@ -205,7 +205,7 @@ impl Devices {
         }
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.one.is_none()
     }

@@ -27,7 +27,7 @@ const KEYS: [(&str, &str); 22] = [
 ];
 /// Options that one start may be given, and no definition.
 const ALLOWED: [&str; 4] = ["create", "force", "force-without-cache", "steal"];
-/// How a whole command begins where one is quoted: its options are its own.
+/// The start of a whole command that is quoted: its options are its own.
 const COMMAND: &str = "'loligo ";
 
 /// `said` for whoever has written a file.

@@ -15,7 +15,7 @@ use loligo_log::say;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long another user of the device is waited for.
+/// The time that another user of the device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
 /// A share may become so many times what it is promised, unless something else is said: each byte that it may have costs
 /// memory for its index whether it is there or not.

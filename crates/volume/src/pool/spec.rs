@@ -1,4 +1,4 @@
-//! How a share of a pool is named: `pool:PATH#CORE`.
+//! The name of a share of a pool: `pool:PATH#CORE`.
 
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl std::fmt::Display for CoreName {
 pub struct PoolSpec {
     /// The pool's device.
     pub path: PathBuf,
-    /// Whose share.
+    /// The core whose share it is.
     pub core: CoreName,
 }
 

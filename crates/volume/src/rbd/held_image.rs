@@ -62,7 +62,7 @@ impl HeldImage {
         self.unserved = None;
     }
 
-    /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
+    /// True if others must not have it before this client is refused by the cluster: it has what the image lacks, or something
     /// that it sent may still be carried out.
     fn keeps_lock(&self, image: &AttachedImage) -> bool {
         self.may_be_dirty || image.is_lost() || image.is_being_cut()

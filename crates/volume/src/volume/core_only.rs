@@ -137,7 +137,7 @@ impl Volume {
     }
 }
 
-/// How it is said that the cache itself says so.
+/// The words that say that the cache itself says so.
 const WIPED: &str = "its superblocks are wiped";
 
 /// Wipes the superblocks and looks whether they are.

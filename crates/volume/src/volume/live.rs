@@ -60,10 +60,10 @@ use loligo_log::say;
 use loligo_shard::{Backend, Command, Paused};
 use std::time::{Duration, Instant};
 
-/// How long requests are held for devices, or for a note, that do not answer before it is given up.
+/// The time that requests are held for devices, or for a note, that do not answer before it is given up.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// How a volume is after a change was tried.
+/// The state of a volume after a change was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
     /// It is served.

@@ -332,7 +332,7 @@ struct Prepared {
     held: Option<HeldCache>,
     /// The file of a new cache, removed where the start is refused.
     made: Option<Made>,
-    /// How a cache was left that was found stopped cleanly.
+    /// The last state of a cache that was found stopped cleanly.
     finals: Option<Finals>,
     export: Export,
     threads: usize,
@@ -347,7 +347,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// How the kernel is to see it as a device.
+    /// The traits by which the kernel is to see it as a device.
     fn traits(&self, options: &ServeOptions) -> Traits {
         let mut traits = Traits::new(&self.export, self.geometry.physical_block, self.volatile);
         traits.rotational = options.block.rotational.of(self.turns);
