@@ -70,7 +70,7 @@ impl Config {
     /// No device is given twice, by whatever name. This asks the file systems that they lie on.
     ///
     /// # Errors
-    /// Which is.
+    /// If one is wrong; the error says which.
     pub fn distinct(&self) -> Result<()> {
         let (mut taken, looked) = (Exclusive::default(), DeviceIds::at(self.volumes.values()));
         for (name, volume) in &self.volumes {

@@ -39,20 +39,22 @@ use std::time::{Duration, Instant};
 
 /// Between two words to systemd.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long the daemon waits for volumes to come before it says that it is ready: those that take longer come later.
+/// The time that the daemon waits for volumes to come before it says that it is ready: those that take longer
+/// come later.
 const FIRST: Duration = Duration::from_secs(60);
 /// In the first minutes of a machine its devices come one after another, which udev and LVM see to: so long after the daemon's start it waits for those
 /// that are not there yet, too.
 const COMING: Duration = Duration::from_secs(30);
-/// How many those are.
+/// The length of those first minutes.
 const BOOT: Duration = Duration::from_secs(900);
 /// Time that systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
-/// How long a stop, of a volume or of the daemon, waits for a start that may hang and of which there is nothing to end yet.
+/// The time that a stop, of a volume or of the daemon, waits for a start that may hang and of which there is
+/// nothing to end yet.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// How the daemon is started.
+/// The options that the daemon is started with.
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
     /// The file.
@@ -272,7 +274,7 @@ fn bind_metrics(addr: SocketAddr) -> Result<Option<TcpListener>> {
     }
 }
 
-/// Whether whoever stands on a volume need not wait for it any longer, so long after the daemon's start.
+/// True if whoever stands on a volume need not wait for it any longer, so long after the daemon's start.
 fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
     match status {
         Status::Starting => since >= FIRST,
@@ -325,7 +327,7 @@ impl Daemon {
         self.supervisors().iter().any(|e| matches!(e.status(), Status::Failed(_)))
     }
 
-    /// Whether all that a stop still waits for loses nothing by a crash.
+    /// True if all that a stop still waits for loses nothing by a crash.
     fn may_be_cut_off(&self) -> bool {
         let supervisors = self.supervisors();
         let mut left = supervisors.iter().filter(|e| e.is_waited_for()).peekable();

@@ -101,7 +101,7 @@ impl StateFile {
         Ok(StateFile { path: dir.join("state"), uncertain: AtomicBool::new(false) })
     }
 
-    /// Whether it may say something else than what was stored last with success.
+    /// True if it may say something else than what was stored last with success.
     pub fn is_uncertain(&self) -> bool {
         self.uncertain.load(Ordering::Relaxed)
     }

@@ -107,7 +107,7 @@ fn is_gone(why: &anyhow::Error) -> bool {
     why.chain().any(|e| e.downcast_ref::<IoError>().is_some_and(gone))
 }
 
-/// Whether a volume of which `last` is known is served without cache `c` where that is not there.
+/// True if a volume of which `last` is known is served without cache `c` where that is not there.
 pub(super) fn is_done_without(c: &CacheOptions, last: &LastCache) -> bool {
     // With a reserve the volume would be larger than it was.
     last.void && last.path == c.path && c.core_reserve.is_none_or(|n| n == 0)

@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(resize_core))
 }
 
-/// Which pools are asked for.
+/// The pools that are asked for.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Which {
     /// Only that on this device, by its whole path.

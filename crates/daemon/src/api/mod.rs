@@ -29,12 +29,13 @@ use utoipa_axum::routes;
 
 pub(super) type Shared = State<Arc<Daemon>>;
 
-/// How long an answer waits for a volume to come or go before it says how far that is, where nothing else is asked for.
+/// The time that an answer waits for a volume to come or go before it says how far that is, where nothing
+/// else is asked for.
 const SETTLE: f64 = 2.0;
 /// The longest that it does.
 const LONGEST: f64 = 20.0;
 
-/// How long the answer waits.
+/// The time that the answer waits.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Waits {
     /// Seconds that the answer waits for the volume to come or go, 0 to 20; left out: 2. It comes or goes in any case.
@@ -150,7 +151,7 @@ async fn show(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Li
     found.map(Json).map_err(refused)
 }
 
-/// How a volume is deleted.
+/// The options of a delete.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Delete {
     /// Also where its cache holds what its core does not have.
@@ -239,7 +240,7 @@ async fn resize_cache(State(daemon): Shared, Path(name): Path<String>, Json(to):
     blocking(move || daemon.resize_share(&name, to.bytes)).await.map(Json).map_err(refused)
 }
 
-/// How far the last attach, detach or resize of a served volume is.
+/// The progress of the last attach, detach or resize of a served volume.
 #[utoipa::path(get, path = "/v1/volumes/{name}/change", responses((status = 200, body = ChangeState), (status = 409, description = "The volume is not served")))]
 async fn change(State(daemon): Shared, Path(name): Path<String>) -> Began {
     daemon.last_change(&name).map(Json).map_err(refused)

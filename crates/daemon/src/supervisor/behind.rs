@@ -44,12 +44,12 @@ impl Supervisor {
         Some(format!("core {}{}", inner.config.core, cache.unwrap_or_default()))
     }
 
-    /// Whether its thread hangs, and nobody waits for it.
+    /// True if its thread hangs, and nobody waits for it.
     pub(crate) fn is_left_behind(&self) -> bool {
         self.lock().left_behind
     }
 
-    /// Whether a stop of the daemon waits for its thread.
+    /// True if a stop of the daemon waits for its thread.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.is_over() && !self.is_left_behind()
     }
