@@ -35,7 +35,7 @@ pub struct Create {
     pub allow: Leave,
 }
 
-/// How a volume is stopped.
+/// The options of a stop.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {
@@ -88,7 +88,7 @@ pub struct Forgotten {
     /// The path at which it was.
     #[schema(value_type = String)]
     pub cache: PathBuf,
-    /// Which.
+    /// The UUID of the cache.
     pub uuid: String,
     /// Data that it holds and its core does not have, in words; nothing if it holds no such thing.
     pub lost: Option<String>,

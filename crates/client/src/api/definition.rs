@@ -47,7 +47,7 @@ pub struct VolumeConfig {
     pub data_offset: Option<Bytes>,
     /// The exports through which clients come.
     pub listen: Vec<String>,
-    /// Whether block devices say that they have heads to move: yes, no or core.
+    /// The word of block devices on heads that they have to move: yes, no or core.
     #[serde(default = "core", skip_serializing_if = "is_core")]
     pub rotational: String,
     /// Further names of the block device under /dev.
@@ -59,7 +59,7 @@ pub struct VolumeConfig {
     /// With it, NBD clients must use TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
-    /// How an RBD image is held.
+    /// The way an RBD image is held.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rbd: RbdConfig,
     /// Tunables that are not to have their default.
@@ -87,7 +87,7 @@ pub struct TlsConfig {
     /// Its private key, PEM.
     #[schema(value_type = Option<String>)]
     pub key: Option<PathBuf>,
-    /// Who signs clients' certificates, PEM.
+    /// The authority that signs clients' certificates, PEM.
     #[schema(value_type = Option<String>)]
     pub ca: Option<PathBuf>,
     /// Pre-shared keys instead: lines user:hexkey.
@@ -98,7 +98,7 @@ pub struct TlsConfig {
     pub anonymous: bool,
 }
 
-/// How an RBD image is held.
+/// The way an RBD image is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RbdConfig {

@@ -15,7 +15,7 @@ pub struct PoolView {
     pub size: u64,
     /// One extent.
     pub extent: u64,
-    /// How many there are.
+    /// The number of extents.
     pub extents: u32,
     /// Bytes that nobody has.
     pub free_bytes: u64,
@@ -44,7 +44,7 @@ pub struct PoolCore {
     pub cache_bytes: u64,
     /// Shards of its cache.
     pub shards: u16,
-    /// How it is, in words.
+    /// Its state, in words.
     pub state: String,
     /// The mode of its cache.
     pub mode: Option<String>,

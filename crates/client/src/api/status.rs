@@ -1,10 +1,10 @@
-//! How a volume of the daemon is, in a word and in sentences.
+//! The state of a volume of the daemon, in a word and in sentences.
 
 use crate::outcome::{Ended, Outcome};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How a volume is.
+/// The state of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", content = "why", rename_all = "lowercase")]
 pub enum Status {
@@ -51,7 +51,8 @@ impl Status {
         }
     }
 
-    /// Why nothing can be done to the volume `name` that is done to one that is served, and what makes it one.
+    /// The reason why nothing can be done to the volume `name` that is done to one that is served, and what
+    /// makes it one.
     pub fn unserved(&self, name: &str) -> String {
         let start = format!("'loligo volume start {name}'");
         match self {

@@ -64,7 +64,7 @@ pub struct Row {
     pub name: String,
     /// In a word.
     pub state: String,
-    /// Why it is in that state, or what it was poisoned by.
+    /// The reason why it is in that state, or what it was poisoned by.
     pub why: Option<String>,
     /// wt, wb, ... or bare.
     pub mode: Option<String>,
