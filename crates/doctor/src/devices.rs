@@ -64,7 +64,7 @@ fn free(case: &Case<'_>, part: &Part<'_>, thing: &Thing, own: &str, number: (u32
     check.bad(seen, "stop that user, and let it use /dev/loligo/NAME instead; or give another device")
 }
 
-/// Who else has it.
+/// The other users of it.
 fn users(case: &Case<'_>, thing: &Thing, own: &str, number: (u32, u32)) -> Vec<String> {
     let host = case.host;
     let mut users = Vec::new();

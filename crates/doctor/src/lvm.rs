@@ -79,7 +79,7 @@ fn volumes(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
 /// LVM's settings about devices.
 #[derive(Debug, Default)]
 struct Lvm {
-    /// Whether a name is accepted, the first that matches counts.
+    /// Patterns of names, with true if a name is accepted; the first that matches counts.
     global: Vec<(bool, Regex)>,
     filter: Vec<(bool, Regex)>,
     /// It looks only at devices that it was told of one by one.
@@ -101,7 +101,7 @@ impl Lvm {
         }
     }
 
-    /// Whether it looks at a device of these names.
+    /// True if it looks at a device of these names.
     fn accepts(&self, names: &[String]) -> bool {
         if self.by_list && !names.iter().any(|n| self.list.contains(n.as_str())) {
             return false;

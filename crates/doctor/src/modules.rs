@@ -27,7 +27,7 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     vec![found, fuse]
 }
 
-/// How a module is.
+/// The state of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Loaded, or part of the kernel.
@@ -38,7 +38,7 @@ enum State {
     Missing,
 }
 
-/// Whether a module is active or can be made so.
+/// True if a module is active or can be made so.
 pub(super) fn there(host: &Host, name: &str) -> bool {
     state(host, name) != State::Missing
 }

@@ -34,7 +34,7 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     found
 }
 
-/// Whether a unit that is installed starts after ours, and does not fall with it.
+/// Checks that a unit that is installed starts after ours, and does not fall with it.
 fn order(case: &Case<'_>, above: &str) -> Option<Finding> {
     FOLDERS.iter().find(|f| case.host.has(format!("{f}/{above}")))?;
     let check = Check::new(
