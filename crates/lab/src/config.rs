@@ -91,7 +91,7 @@ impl std::str::FromStr for Aside {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct LabConfig {
-    /// How many OSDs.
+    /// The number of OSDs.
     pub osds: u32,
     /// Bytes of each OSD's data where it is a file, as `10g`.
     pub osd_size: String,
@@ -177,7 +177,7 @@ impl LabConfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it cannot be read, is not TOML, or names what is not known.
+    /// If it cannot be read, is not TOML, or names what is not known.
     pub fn read(path: &Path) -> Result<LabConfig> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let parsed = toml::from_str(&text);
@@ -189,7 +189,7 @@ impl LabConfig {
     /// Bytes of each OSD's data.
     ///
     /// # Errors
-    /// Where the size is not one, or too small for BlueStore.
+    /// If the size is not one, or too small for BlueStore.
     pub fn osd_bytes(&self) -> Result<u64> {
         let bytes = loligo_block::parse_size(&self.osd_size)?;
         ensure!(bytes >= LEAST_OSD, "osd-size {} is too small: BlueStore needs 1g at least", self.osd_size);
@@ -199,7 +199,7 @@ impl LabConfig {
     /// Bytes of each OSD's cache; nothing: it has none.
     ///
     /// # Errors
-    /// Where the size is not one, or smaller than a cache can be.
+    /// If the size is not one, or smaller than a cache can be.
     pub fn cache_bytes(&self) -> Result<Option<u64>> {
         let Some(text) = &self.cache else { return Ok(None) };
         let bytes = loligo_block::parse_size(text)?;
@@ -226,7 +226,7 @@ impl LabConfig {
     /// Checks everything that can be checked without touching the machine, and says what OSDs there will be.
     ///
     /// # Errors
-    /// What makes no sense, with the mend.
+    /// If something makes no sense; the error gives the mend.
     pub fn plan(&self) -> Result<Vec<OsdPlan>> {
         self.osd_bytes()?;
         let cached = self.cache_bytes()?.is_some();

@@ -15,13 +15,13 @@ use crate::namespaces;
 use crate::process::{Process, end, run};
 use crate::state::State;
 
-/// How long daemons may take to stop by themselves.
+/// The time that daemons may take to stop by themselves.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Stops a lab; unless `keep`, removes it too.
 ///
 /// # Errors
-/// Where there is no lab, or a mount or a file cannot be removed.
+/// If there is no lab, or a mount or a file cannot be removed.
 pub fn down(dir: &Path, keep: bool, progress: &mut dyn Progress) -> Result<()> {
     let at = Layout::at(dir)?;
     let mut state = State::of(&at)?;
@@ -74,7 +74,7 @@ pub(crate) fn remove(at: &Layout) -> Result<()> {
     fs::remove_dir_all(at.dir()).with_context(|| format!("removing {}", at.dir().display()))
 }
 
-/// Whether something is mounted at `path`.
+/// True if something is mounted at `path`.
 fn mounted(path: &Path) -> bool {
     mounts::on(&mounts::all().unwrap_or_default(), path).is_some()
 }

@@ -19,7 +19,7 @@ impl Layout {
     /// The folder at `dir`, which need not exist yet.
     ///
     /// # Errors
-    /// Where the path is so long that no daemon could make its admin socket in it, or holds what a configuration file of
+    /// If the path is so long that no daemon could make its admin socket in it, or holds what a configuration file of
     /// Ceph cannot.
     pub fn at(dir: &Path) -> Result<Layout> {
         let dir = std::path::absolute(dir).with_context(|| format!("the path {}", dir.display()))?;

@@ -16,7 +16,7 @@ use crate::process::{POLL, Process, last_lines};
 use crate::state::State;
 use crate::{conf, down, namespaces, osd};
 
-/// How long OSDs may take to come up, and placement groups to become clean.
+/// The time that OSDs may take to come up, and placement groups to become clean.
 const LIMIT: Duration = Duration::from_secs(180);
 /// The client that tests and volumes use.
 pub const CLIENT: &str = "loligo";
@@ -48,7 +48,7 @@ pub struct UpOptions {
 /// active and clean and the cluster says HEALTH_OK.
 ///
 /// # Errors
-/// Where something is missing, in use or fails; what had been started is stopped then, and after an interrupt removed.
+/// If something is missing, in use or fails; what had been started is stopped then, and after an interrupt removed.
 pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) -> Result<State> {
     ceph::installed()?;
     let at = Layout::at(&options.dir)?;
