@@ -87,7 +87,7 @@ impl Queue {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Where there can be none.
+    /// If there can be none.
     pub(crate) fn start() -> io::Result<Queue> {
         let shared = Arc::<Shared>::default();
         let writes = shared.clone();
