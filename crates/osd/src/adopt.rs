@@ -48,7 +48,8 @@ impl Phase {
 /// Puts a cache under an OSD, and returns when it is up again.
 ///
 /// # Errors
-/// What stands in the way, with the mend; the OSD then runs as before, or it is said what is to be done.
+/// If something stands in the way; the error gives the mend. The OSD then runs as before, or the error says
+/// what is to be done.
 pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
     let id = wanted.id;
     let cluster = Cluster::new(&wanted.behind.cluster, stop);

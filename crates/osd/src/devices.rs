@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long another user of a device is waited for.
+/// The time that another user of a device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
 /// Least bytes of data, behind the label: BlueStore's own structures and a little room.
 const LEAST_DATA: u64 = 1 << 30;
@@ -82,7 +82,7 @@ impl Devices {
     /// They are free, distinct and large enough. Nothing is changed.
     ///
     /// # Errors
-    /// What stands in the way, with the mend.
+    /// If something stands in the way; the error gives the mend.
     pub(crate) fn check(&self, map: &Map, force: bool) -> Result<Found> {
         let data = self.data.path();
         self.distinct()?;
@@ -279,7 +279,7 @@ pub(crate) fn bluestore_uuid(head: &[u8]) -> Option<String> {
     text.iter().all(fits).then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-/// Whether md has written itself at the end, where two of its formats do.
+/// True if md has written itself at the end, where two of its formats do.
 fn has_md(dev: &mut dyn SyncIo) -> Result<bool> {
     let size = dev.size();
     let places = [size.saturating_sub(8 << 10) & !0xfff, (size & !0xffff).saturating_sub(64 << 10)];
@@ -298,7 +298,7 @@ fn has_md(dev: &mut dyn SyncIo) -> Result<bool> {
 /// The cache that is given for an OSD, by its whole path.
 ///
 /// # Errors
-/// Where it is a share of a pool: an OSD has a cache of its own.
+/// If it is a share of a pool: an OSD has a cache of its own.
 pub fn own_cache(given: &Path) -> Result<PathBuf> {
     if given.to_str().is_some_and(|text| text.starts_with("pool:")) {
         bail!(

@@ -25,7 +25,7 @@ pub struct Place {
     pub cluster: Access,
     /// As whom it runs, as `ceph:ceph`.
     pub user: String,
-    /// Who made its store.
+    /// The program that made its store.
     #[serde(default, skip_serializing_if = "By::is_ceph_osd")]
     pub by: By,
     /// The device of its database, if not with the data.
@@ -103,7 +103,7 @@ impl Known {
     /// The target of the OSD's `block`.
     ///
     /// # Errors
-    /// Where the volume is served in another way.
+    /// If the volume is served in another way.
     pub fn target(&self) -> Result<PathBuf> {
         self.device().map(|device| self.place.block(device))
     }
@@ -111,7 +111,7 @@ impl Known {
     /// The path under which the volume itself is found.
     ///
     /// # Errors
-    /// Where it is served in another way.
+    /// If it is served in another way.
     pub(crate) fn device(&self) -> Result<PathBuf> {
         target(&self.volume.name, &self.volume.definition.listen)
     }
@@ -136,7 +136,7 @@ pub(crate) fn target(volume: &str, listen: &[String]) -> Result<PathBuf> {
 /// Every OSD on a volume of the daemon.
 ///
 /// # Errors
-/// Where no daemon runs, or a place is not understood.
+/// If no daemon runs, or a place is not understood.
 pub fn all(daemon: &DaemonClient) -> Result<Vec<Known>> {
     let mut found = Vec::new();
     for volume in daemon.volumes()? {
@@ -151,7 +151,7 @@ pub fn all(daemon: &DaemonClient) -> Result<Vec<Known>> {
 /// The OSD `id`.
 ///
 /// # Errors
-/// Where there is none on a volume of this host.
+/// If there is none on a volume of this host.
 pub fn one(daemon: &DaemonClient, id: u32) -> Result<Known> {
     let all = all(daemon)?;
     let mut those = all.into_iter().filter(|k| k.place.id == id);

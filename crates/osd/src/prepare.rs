@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long the making of a store may take.
+/// The time that the making of a store may take.
 const MKFS: Duration = Duration::from_secs(600);
 
 /// An OSD to be made.
@@ -50,7 +50,7 @@ pub struct Prepare {
     pub id: Option<u32>,
     /// Its CRUSH class; nothing: the core's.
     pub class: Option<String>,
-    /// Who makes its store.
+    /// The program that makes its store.
     pub by: By,
     /// Start it.
     pub start: bool,
@@ -82,7 +82,8 @@ struct Plan<'a> {
 /// Makes an OSD, and starts it unless told otherwise. Its number.
 ///
 /// # Errors
-/// What stands in the way, with the mend; everything that was done is taken back then, or it is said what is not and how it can be.
+/// If something stands in the way; the error gives the mend. Everything that was done is taken back then, or
+/// the error says what is not, and how it can be.
 pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     let Prepare { behind, .. } = wanted;
     let cluster = Cluster::new(&behind.cluster, stop);

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long whoever locks the device as a file is waited for.
+/// The time that whoever locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The sources that an OSD is put back from.
@@ -42,7 +42,7 @@ impl Kept {
     /// In the OSD's folder, and with what the daemon remembers.
     ///
     /// # Errors
-    /// Where no daemon runs.
+    /// If no daemon runs.
     pub(crate) fn of(place: &Place, daemon: &DaemonClient) -> Result<Kept> {
         Ok(Kept::in_folders(&place.dir, &daemon.about()?.state_dir, &place.volume()))
     }
@@ -84,7 +84,7 @@ impl Kept {
 /// The device that a volume has for its core.
 ///
 /// # Errors
-/// Where its definition is not understood.
+/// If its definition is not understood.
 pub(crate) fn core_of(known: &Known) -> Result<PathBuf> {
     let spec: DeviceSpec = known.volume.definition.core.parse().context("the volume's core")?;
     Ok(spec.path().to_owned())
@@ -98,7 +98,7 @@ pub(crate) fn first_block(dev: &mut dyn SyncIo) -> Result<Vec<u8>> {
     Ok(raw)
 }
 
-/// Whether the core has everything since its volume was stopped, or has its own first block. That a mode left the cache nothing for itself is
+/// True if the core has everything since its volume was stopped, or has its own first block. That a mode left the cache nothing for itself is
 /// another matter: a cache that is there is served and stopped once more, and one that is not is given up by order alone.
 pub(crate) fn is_settled(core: &Path) -> Result<bool> {
     Ok(label(core)?.is_none_or(|label| label.dirty_bytes == Some(0)))
@@ -142,7 +142,7 @@ impl Raw<'_> {
     /// Puts the OSD's own first block back where it belongs. To be called again after whatever cut it off.
     ///
     /// # Errors
-    /// Where the core lacks something that the cache has, or what the first block was cannot be told.
+    /// If the core lacks something that the cache has, or what the first block was cannot be told.
     pub(crate) fn lift(&self) -> Result<()> {
         let lift = || -> Result<()> {
             let mut dev = open_device(self.core)?;

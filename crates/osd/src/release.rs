@@ -20,7 +20,7 @@ use loligo_log::say;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// How an OSD is released.
+/// The options of a release.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Release {
     /// The cache is lost: what it alone held is, too.
@@ -30,7 +30,7 @@ pub struct Release {
 /// Takes the cache away from an adopted OSD, and starts it on its own device.
 ///
 /// # Errors
-/// Why it may not stop, and what stands in the way; the OSD then runs on its volume as before.
+/// If it may not stop, or something stands in the way. The OSD then runs on its volume as before.
 pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     let daemon = DaemonClient::new()?;
     let known = place::one(&daemon, id)?;
@@ -74,7 +74,7 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     forget(&daemon, &known, true)
 }
 
-/// Whether a release was cut off when the OSD was on its own device already.
+/// True if a release was cut off when the OSD was on its own device already.
 fn runs_on_its_own(known: &Known) -> Result<bool> {
     let core = core_of(known)?;
     Ok(holder(&known.place.dir).is_some_and(|pid| has_open(pid, &core)))
@@ -134,7 +134,7 @@ fn is_not_there(known: &Known) -> Result<()> {
 /// Stops the volume, and gives the OSD's device back its first block and the OSD its link. The OSD is stopped.
 ///
 /// # Errors
-/// Where the core lacks something, among others.
+/// If the core lacks something, among others.
 pub(crate) fn part(
     daemon: &DaemonClient,
     known: &Known,
@@ -172,7 +172,7 @@ pub(crate) fn part(
 /// Takes the volume of an OSD that is on its own device away, and its cache; as a file that goes if it was `made` for it.
 ///
 /// # Errors
-/// Where the daemon does not forget it.
+/// If the daemon does not forget it.
 pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result<()> {
     let Known { place, volume } = known;
     ceph_volume::starts_again(place, &Interrupt::default())?;

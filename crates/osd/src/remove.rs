@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Between two questions whether an OSD may go.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How an OSD is taken away.
+/// The options of a removal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Remove {
     /// Have its data go elsewhere, and wait for that.
@@ -35,7 +35,7 @@ pub struct Remove {
 /// Takes an OSD out of the cluster and its volume from the host.
 ///
 /// # Errors
-/// Why it may not go, and what stands in the way.
+/// If it may not go, or something stands in the way.
 pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     let daemon = DaemonClient::new()?;
     let known = place::one(&daemon, id)?;
@@ -97,7 +97,7 @@ fn is_same_cluster(place: &Place, noted: &str, answers: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the cluster can do without it.
+/// Checks that the cluster can do without it.
 fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
     let number = id.to_string();
     let why = match cluster.run(&["osd", "safe-to-destroy", &number]) {
@@ -220,7 +220,7 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the device says that it is OSD `uuid`'s.
+/// True if the device says that it is OSD `uuid`'s.
 fn is_of(path: &Path, uuid: &str) -> bool {
     let head = wipe::look_at(path).and_then(|mut dev| first_block(&mut dev));
     head.is_ok_and(|head| bluestore_uuid(&head).as_deref() == Some(uuid))

@@ -8,10 +8,10 @@ use loligo_log::say;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Whom Ceph's packages make, and their units start OSDs as.
+/// The user whom Ceph's packages make, and as whom their units start OSDs.
 pub(crate) const USER: &str = "ceph:ceph";
 
-/// How long the configuration may take to be read.
+/// The time that the configuration may take to be read.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// As whom the OSD `id` runs, whose folder is `dir`: who says nothing means whom the cluster's OSDs run as. Where systemd starts them, or the

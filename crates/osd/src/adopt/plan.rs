@@ -282,7 +282,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     Ok(None)
 }
 
-/// Whether a device is one of dm-crypt's.
+/// True if a device is one of dm-crypt's.
 fn is_encrypted(path: &Path) -> bool {
     let Ok(s) = rustix::fs::stat(path) else { return false };
     let number = format!("{}:{}", rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
