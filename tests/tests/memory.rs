@@ -198,7 +198,7 @@ fn a_service_and_writers_in_one_tight_cgroup_end_right() {
     under_pressure(&groups[0], &groups[0]);
 }
 
-/// Whether this process has CAP_SYS_RESOURCE (number 24).
+/// True if this process has CAP_SYS_RESOURCE (number 24).
 fn may_be_marked() -> bool {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("CapEff:"));

@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! The dependencies that crates may have.
 
 use toml::{Table, Value};
 

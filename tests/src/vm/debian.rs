@@ -23,7 +23,7 @@ const MASKED: [&str; 5] =
 pub struct Root {
     /// The written blocks, over the disk that all share.
     pub(super) image: PathBuf,
-    /// Whether systemd runs; else the script alone does, in the system's folders.
+    /// True if systemd runs; else the script alone does, in the system's folders.
     pub(super) boots: bool,
 }
 
@@ -32,7 +32,7 @@ impl Root {
     /// thing that runs.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If it cannot be made.
     pub fn new(dir: &Path, boots: bool) -> Result<Root> {
         let image = dir.join("root.qcow2");
         let mut make = Command::new("qemu-img");
@@ -41,7 +41,7 @@ impl Root {
         Ok(Root { image, boots })
     }
 
-    /// Why there can be none here, for a person to read.
+    /// The reason why there can be none here, for a person to read.
     pub fn missing() -> Option<String> {
         for (program, package) in
             [("mmdebstrap", "mmdebstrap"), ("qemu-img", "qemu-utils"), ("mkfs.ext4", "e2fsprogs")]

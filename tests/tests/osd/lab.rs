@@ -27,7 +27,7 @@ static LAB: OnceLock<Mutex<Lab>> = OnceLock::new();
 #[derive(Debug)]
 pub struct Lab {
     pub dir: PathBuf,
-    /// How many tests have had it.
+    /// The number of tests that have had it.
     tests: u32,
 }
 
