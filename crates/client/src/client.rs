@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// The least that is waited for an answer.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The time that the daemon may take to say how a volume is that does not answer.
+/// The time that the daemon may take to tell the state of a volume that does not answer.
 const BRIEFLY: Duration = Duration::from_secs(5);
 
 /// The time that a command waits for what it has begun.
@@ -102,7 +102,8 @@ impl Client {
         Client { patience, ..self }
     }
 
-    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    /// The same, which waits so for what it begins, and no longer than `limit`. The work goes on all the
+    /// same.
     #[must_use]
     pub fn waiting(self, until: Until, limit: Option<Duration>) -> Client {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -149,7 +150,7 @@ impl Client {
         let (status, text) = match self.runtime.block_on(answer) {
             Ok(answer) => answer.map_err(|why| self.or_how_it_is(why))?,
             Err(_) => bail!(Ended::waiting(format!(
-                "{} did not answer within {} s: is it starting?",
+                "{} did not answer within {} s: it may be starting. Try again",
                 self.who(),
                 patience.as_secs()
             ))),
@@ -157,7 +158,10 @@ impl Client {
         if status.is_success() {
             self.has_begun.fetch_or(changes, Ordering::Relaxed);
             return serde_json::from_slice(&text).with_context(|| {
-                format!("the answer of {} is not understood: are the versions equal?", self.who())
+                format!(
+                    "the answer of {} is not understood: use a 'loligo' of the service's version",
+                    self.who()
+                )
             });
         }
         let said: Value = serde_json::from_slice(&text).unwrap_or_default();
@@ -249,7 +253,7 @@ impl Client {
         loop {
             let now: FlushState = self.call(Method::GET, &path, None)?;
             if now.number != begun.number {
-                bail!("the service no longer knows how the flush ended: run it again");
+                bail!("the service no longer knows how the flush ended: run the flush again");
             }
             if !now.running {
                 return match now.error {
@@ -321,7 +325,8 @@ impl DaemonClient {
         DaemonClient(self.0.within(patience))
     }
 
-    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    /// The same, which waits so for what it begins, and no longer than `limit`. The work goes on all the
+    /// same.
     #[must_use]
     pub fn waiting(self, until: Until, limit: Option<Duration>) -> DaemonClient {
         DaemonClient(self.0.waiting(until, limit))
@@ -480,7 +485,10 @@ impl DaemonClient {
             std::thread::sleep(if progress.is_none() { LOOK / 4 } else { LOOK });
             let now: ChangeState = self.0.call(Method::GET, &path, None)?;
             if now.number != begun.number {
-                bail!("the service no longer knows how that ended: look with 'loligo volume show {name}'");
+                bail!(
+                    "the service no longer knows how that ended: 'loligo volume show {name}' shows \
+                    the volume"
+                );
             }
             if !now.running {
                 break now;

@@ -17,7 +17,7 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
         (_, false) if needed => loops.bad("no /dev/loop-control", mend),
         (_, false) => loops.warn("no /dev/loop-control", mend),
     };
-    let fuse = Check::new("modules.fuse", "a file system of our own is what files and loop devices stand on");
+    let fuse = Check::new("modules.fuse", "files and loop devices need a FUSE file system");
     let fuse = match state(case.host, "fuse") {
         State::Active => fuse.ok("active"),
         State::Loadable => fuse.ok("it is loaded when it is needed"),

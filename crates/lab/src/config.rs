@@ -232,13 +232,13 @@ impl LabConfig {
         let cached = self.cache_bytes()?.is_some();
         ensure!(
             cached || (self.cache_dir.is_none() && self.cache_set.is_empty() && self.cache_profile.is_none()),
-            "cache-dir, cache-profile and cache-set are for caches: say with --cache how large they are"
+            "cache-dir, cache-profile and cache-set need caches: give their size with --cache"
         );
         ensure!((1..=1000).contains(&self.osd_count()), "a lab has 1 to 1000 OSDs, not {}", self.osd_count());
         ensure!((1..=10).contains(&self.replicas), "replicas must be 1 to 10, not {}", self.replicas);
         ensure!(
             self.replicas <= self.osd_count(),
-            "{} replicas need as many OSDs, and there are {}: add OSDs or lower --replicas",
+            "{} replicas need as many OSDs, but there are {}: add OSDs or lower --replicas",
             self.replicas,
             self.osd_count()
         );
@@ -250,7 +250,7 @@ impl LabConfig {
         ensure!(
             !self.pool.is_empty()
                 && self.pool.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)),
-            "'{}' is no name for a pool: use letters, digits, '-', '_' and '.'",
+            "'{}' cannot name a pool: use letters, digits, '-', '_' and '.'",
             self.pool
         );
         ensure!(
@@ -380,12 +380,12 @@ mod tests {
             ("osd-size = '10x'", "is not a size"),
             ("osd-size = '100m'", "too small"),
             ("cache = '1m'", "24m at least"),
-            ("cache-dir = '/x'", "say with --cache"),
-            ("cache-profile = 'osd-hdd'", "say with --cache"),
+            ("cache-dir = '/x'", "give their size with --cache"),
+            ("cache-profile = 'osd-hdd'", "give their size with --cache"),
             ("pg-num = 0", "1 or more"),
             ("rpm = 5400", "7200 and 10000"),
             ("osd = 3", "unknown field"),
-            ("pool = 'a b'", "no name for a pool"),
+            ("pool = 'a b'", "cannot name a pool"),
             ("data = ['/dev/a', '/dev/b']", "name one for each"),
             ("data = ['/dev/a', '/dev/b', '/dev/a']", "named twice"),
             ("replicas = 1\n[layout]\na = ['/dev/sdb']", "not osd:data:db_wal"),

@@ -28,13 +28,13 @@ pub fn down(dir: &Path, keep: bool, progress: &mut dyn Progress) -> Result<()> {
     progress.step(&format!("stopping {} daemons", state.running().len()));
     stop(&mut state);
     for mount in &state.mounts {
-        ensure!(!mounted(mount), "{} cannot be unmounted: see who uses it with 'fuser -vm'", mount.display());
+        ensure!(!mounted(mount), "{} cannot be unmounted: 'fuser -vm' shows who uses it", mount.display());
     }
     state.write(&at)?;
     if keep {
         ensure!(
             state.complete,
-            "the lab was never finished, so that there is nothing to keep: leave --keep out to remove it"
+            "the lab was never finished, and there is nothing to keep: leave --keep out to remove it"
         );
         return Ok(());
     }

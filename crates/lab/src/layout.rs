@@ -26,7 +26,8 @@ impl Layout {
         let text = dir.to_str().with_context(|| format!("{} is not UTF-8", dir.display()))?;
         ensure!(
             !text.contains(['\n', '#', ';', '$', '\'', '"', ' ', ',']),
-            "{text}: a lab's folder has a name without blanks, quotes, commas, '#', ';' and '$'"
+            "{text} cannot be a lab's folder: its name must be without blanks, quotes, commas, '#', ';' \
+            and '$'"
         );
         let longest = SOCKET_PATH - SOCKET_NAME - "/run/".len();
         ensure!(

@@ -33,10 +33,9 @@ pub(crate) fn vacant(device: &Path, force: bool) -> Result<()> {
         .and_then(|f| f.take(SIGNATURE_PROBE as u64).read_to_end(&mut head))
         .with_context(|| format!("reading {}", device.display()))?;
     match foreign_signature(&head) {
-        Some(what) if !force => bail!(
-            "{} holds {what}: choose another device, or say --force to have it overwritten",
-            device.display()
-        ),
+        Some(what) if !force => {
+            bail!("{} holds {what}: choose another device, or add --force to overwrite it", device.display())
+        }
         _ => Ok(()),
     }
 }

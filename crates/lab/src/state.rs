@@ -75,7 +75,11 @@ impl State {
         let state: State = serde_json::from_str(&text)
             .with_context(|| format!("{} is not a lab's file, or damaged", path.display()))?;
         if state.magic != MAGIC || state.version != VERSION {
-            bail!("{} is of version {}, this program knows {VERSION}", path.display(), state.version);
+            bail!(
+                "{} has version {}, but this program knows {VERSION}: use the program that made it",
+                path.display(),
+                state.version
+            );
         }
         Ok(Some(state))
     }

@@ -88,8 +88,8 @@ fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
         }
         let keep = if kept.complete { " --keep" } else { "" };
         bail!(
-            "a lab runs in {dir} already, but only in part: stop the rest with 'loligo lab down{keep} --dir {dir}', then bring \
-             it up again"
+            "a lab runs in {dir} already, but only in part: run 'loligo lab down{keep} --dir {dir}', \
+            then bring it up again"
         );
     }
     ensure!(kept.complete, "the lab in {dir} was never finished: 'loligo lab down --dir {dir}' removes it");
@@ -120,7 +120,7 @@ fn differing(asked: &LabConfig, have: &LabConfig) -> Result<String> {
 fn fresh(at: &Layout, options: &UpOptions, plans: &[OsdPlan], stop: &Interrupt) -> Result<State> {
     let dir = at.dir();
     let occupied = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    ensure!(!occupied, "{} holds something that is not a lab: name another folder with --dir", dir.display());
+    ensure!(!occupied, "{} is not empty and holds no lab: name another folder with --dir", dir.display());
     osd::check_devices(plans, options.force)?;
     let address = match options.config.hosts {
         Hosts::Namespaces => format!("{}.1", namespaces::free_network(stop)?),

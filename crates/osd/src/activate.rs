@@ -46,7 +46,7 @@ pub(crate) fn bring_up(
     let Place { id, dir, .. } = &known.place;
     ensure!(
         !folder::unfinished(dir),
-        "osd.{id} was never finished: 'loligo osd remove {id}' takes it away, then prepare it again"
+        "osd.{id} was never finished. Run 'loligo osd remove {id}', then prepare it again"
     );
     let volume = &known.volume.name;
     if known.volume.status != Status::Serving {
@@ -119,7 +119,7 @@ pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
     }
 }
 
-/// Has the OSD run on its volume, unless somebody is taking that away: whoever does waits for the lock first. Whether it had to be
+/// Has the OSD run on its volume, unless somebody is taking that away: whoever does waits for the lock first. True if it had to be
 /// started.
 fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
     let _lock = folder::lock(&place.dir)?;
@@ -130,7 +130,7 @@ fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
     run_locked(&known, stop)
 }
 
-/// Has the OSD run on its volume as that is served now. Whether it had to be started.
+/// Has the OSD run on its volume as that is served now. True if it had to be started.
 fn run(known: &Known, stop: &Interrupt) -> Result<bool> {
     // It may have been lost with the system's disk.
     folder::make(&known.place.dir)?;

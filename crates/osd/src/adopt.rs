@@ -1,8 +1,9 @@
 //! Putting a cache under an OSD that exists, without making it anew.
 //!
-//! Everything is checked while the OSD runs. It is down from when it is stopped until it runs on the volume; cut off there, the same
-//! command goes on once the volume is made, and before that the OSD is as it was. Where a host has forgotten the volume of an adopted OSD,
-//! the label on its device and the cache are enough to make it again.
+//! Everything is checked while the OSD runs. It is down from when it is stopped until it runs on the volume;
+//! cut off there, the same command goes on once the volume is made, and before that the OSD is as it was. If
+//! a host has forgotten the volume of an adopted OSD, the label on its device and the cache are enough to
+//! make it again.
 
 mod plan;
 

@@ -1,7 +1,7 @@
 //! Stores that `ceph-volume` makes: on the volume as it is, or on a logical volume over it. And its units, where an OSD is adopted.
 //!
-//! It goes its own way: the cluster hears of the OSD before there is a store, the folder is one in memory, and `raw` chooses the OSD's id
-//! itself. What stands afterwards is an OSD like any other, and is started like any other.
+//! It goes its own way: the cluster hears of the OSD before there is a store, the folder is one in memory,
+//! and `raw` chooses the OSD's id itself. The result is an OSD like any other, and is started like any other.
 
 use crate::behind::Via;
 use crate::cluster::{Cluster, default_dir};
@@ -78,7 +78,7 @@ pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
     let by = place.by.word();
     ensure!(
         wanted.behind.via != Via::Fuse,
-        "--by {by} needs a block device, and --via fuse makes a file: leave one of them out"
+        "--by {by} needs a block device, but --via fuse makes a file: leave one of them out"
     );
     ensure!(
         find("ceph-volume").is_some(),
@@ -92,8 +92,8 @@ pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
     );
     ensure!(
         Path::new(KEYRING).is_file(),
-        "--by {by}: ceph-volume tells the cluster of an OSD with the key in {KEYRING}, and that is not there: ceph auth get \
-         client.bootstrap-osd -o {KEYRING}"
+        "--by {by}: ceph-volume needs the key in {KEYRING}, which is not there. Run: ceph auth get \
+        client.bootstrap-osd -o {KEYRING}"
     );
     if place.by == By::Lvm {
         ensure!(find("vgcreate").is_some(), "--by {by}: LVM is missing: apt-get install lvm2");
@@ -138,7 +138,7 @@ pub(crate) fn prepare(place: &Place, class: &str, device: &Path, cluster: &Clust
     let fsid = place.dir.join("fsid");
     let uuid = std::fs::read_to_string(&fsid).with_context(|| {
         format!(
-            "ceph-volume made no store, and says why in /var/log/ceph/ceph-volume.log: {}",
+            "ceph-volume made no store; the cause is in /var/log/ceph/ceph-volume.log: {}",
             fsid.display()
         )
     })?;

@@ -112,8 +112,9 @@ impl Cluster {
         command
     }
 
-    /// Has one `ceph` do all of `commands`, each its words, none with a blank in it: starting the program takes longer than what it does. What became
-    /// of each it does not tell: look, and [`Cluster::run`] what was not done.
+    /// Has one `ceph` do all of `commands`, each its words, none with a blank in it: starting the program
+    /// takes longer than what it does. It does not tell what became of each: look, and [`Cluster::run`] what
+    /// was not done.
     ///
     /// # Errors
     /// If it was interrupted.

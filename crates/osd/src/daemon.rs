@@ -43,7 +43,8 @@ pub fn can_be_started(place: &Place) -> Result<()> {
     let (dir, conf) = (default_dir(place.id), Path::new(DEFAULT_CONF));
     ensure!(
         place.dir == dir && place.cluster.conf == conf,
-        "systemd starts an OSD with the folder {} and the configuration {}: leave --osd-dir and --conf out",
+        "systemd starts OSDs with the folder {} and the configuration {} only: leave --osd-dir and \
+        --conf out",
         dir.display(),
         conf.display()
     );
@@ -158,7 +159,7 @@ pub fn stop(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
     let _ = kill_process(pid, Signal::TERM);
     ensure!(
         ends(dir, pid, END, interrupt)?,
-        "osd.{id} (process {}) does not end: see what it waits for with 'ceph daemon osd.{id} ops'",
+        "osd.{id} (process {}) does not end: 'ceph daemon osd.{id} ops' shows what it waits for",
         pid.as_raw_nonzero()
     );
     Ok(())
@@ -178,7 +179,8 @@ pub fn bury(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
     let _ = kill_process(pid, Signal::KILL);
     if !ends(dir, pid, DIE, interrupt)? {
         bail!(
-            "osd.{id} (process {}) does not end, though its device is gone: the kernel waits for something",
+            "osd.{id} (process {}) does not end although its device is gone: the kernel still waits for \
+            an operation",
             pid.as_raw_nonzero()
         );
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const UNFINISHED: &str = "loligo-unfinished";
 /// There as long as the OSD is being released: nobody starts it on its volume.
 const RELEASING: &str = "loligo-releasing";
-/// The time that who comes to lock a folder that is being removed may take.
+/// The time that a process may take which comes to lock a folder that is being removed.
 const COMES: Duration = Duration::from_secs(2);
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
@@ -57,7 +57,7 @@ pub(crate) fn begin(dir: &Path) -> Result<()> {
     if let Ok(mut entries) = fs::read_dir(dir)
         && entries.next().is_some()
     {
-        bail!("{} holds something already: an OSD's folder must be new", dir.display());
+        bail!("{} is not empty: an OSD needs a new folder", dir.display());
     }
     let make = || -> std::io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
@@ -82,8 +82,8 @@ pub(crate) fn finish(dir: &Path) -> Result<()> {
     fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
 }
 
-/// Removes the folder. What its links lead to stays as it is. Who was about to start the OSD may come to lock it at this moment, and finds then
-/// that there is none any more.
+/// Removes the folder. The targets of its links stay as they are. Who was about to start the OSD may come to
+/// lock it at this moment, and finds then that there is none any more.
 pub(crate) fn remove(dir: &Path) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -111,8 +111,8 @@ pub(crate) fn empty(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes away a folder in memory, as ceph-volume makes them, from over the one on disk, which a boot does not empty. What was in it is
-/// written again from the store's own label. Whether there was one.
+/// Takes away a folder in memory, as ceph-volume makes them, from over the one on disk, which a boot does not
+/// empty. Its content is written again from the store's own label. True if there was one.
 ///
 /// # Errors
 /// If the system refuses.
@@ -171,7 +171,7 @@ pub(crate) fn fill(place: &Place, target: &Path, key: &str) -> Result<()> {
     own(place)
 }
 
-/// Makes the links lead where they should. Whether any had to be changed.
+/// Makes the links lead where they should. True if any had to be changed.
 ///
 /// # Errors
 /// If the file system refuses.
@@ -298,7 +298,7 @@ mod tests {
         let uid = rustix::process::getuid().as_raw();
         begin(&at).expect("it is new");
         assert!(unfinished(&at));
-        assert!(begin(&at).expect_err("it is not").to_string().contains("holds something"));
+        assert!(begin(&at).expect_err("it is not").to_string().contains("is not empty"));
         let target = dir.path().join("volume");
         fs::write(&target, "").expect("a file");
         let place = place(&at, &format!("{uid}:{}", rustix::process::getgid().as_raw()));

@@ -81,7 +81,10 @@ impl std::str::FromStr for Place {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Place> {
-        serde_json::from_str(text).context("the OSD's place in its volume's after-start is not understood")
+        serde_json::from_str(text).context(
+            "the place of the OSD in its volume's after-start cannot be \
+            read",
+        )
     }
 }
 
@@ -163,7 +166,8 @@ pub fn one(daemon: &DaemonClient, id: u32) -> Result<Known> {
     ensure!(
         those.next().is_none(),
         Ended::refused(format!(
-            "two volumes claim to be osd.{id}: 'loligo osd list' shows which; delete the wrong one with 'loligo volume delete'"
+            "two volumes claim to be osd.{id}: find them with 'loligo osd list' and delete the wrong \
+            one with 'loligo volume delete'"
         ))
     );
     Ok(known)

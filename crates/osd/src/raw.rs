@@ -92,19 +92,19 @@ pub(crate) fn core_of(known: &Known) -> Result<PathBuf> {
 
 /// The first block of a device.
 pub(crate) fn first_block(dev: &mut dyn SyncIo) -> Result<Vec<u8>> {
-    ensure!(dev.size() > HEAD, "it has {} bytes: that is no OSD's", dev.size());
+    ensure!(dev.size() > HEAD, "it has {} bytes and is no OSD's", dev.size());
     let mut raw = vec![0; HEAD as usize];
     dev.read_at(0, &mut raw)?;
     Ok(raw)
 }
 
-/// True if the core has everything since its volume was stopped, or has its own first block. That a mode left the cache nothing for itself is
+/// True if the core has everything since its volume was stopped, or has its own first block. A mode that left the cache nothing for itself is
 /// another matter: a cache that is there is served and stopped once more, and one that is not is given up by order alone.
 pub(crate) fn is_settled(core: &Path) -> Result<bool> {
     Ok(label(core)?.is_none_or(|label| label.dirty_bytes == Some(0)))
 }
 
-/// The label in the place of the first block; nothing where that is there itself. Whoever has the device is not disturbed.
+/// The label in the place of the first block; nothing where that is there itself. The user of the device is not disturbed.
 pub(crate) fn label(core: &Path) -> Result<Option<CoreLabel>> {
     let look = || {
         let mut dev = look_at(core)?;
@@ -127,14 +127,11 @@ pub(crate) fn lost(label: &CoreLabel) -> Option<String> {
     let lost = match label.lacks() {
         Some(0) => return None,
         Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
-        None => format!(
-            "what its cache {} had alone when it was served last, which is not known",
-            label.cache_text()
-        ),
+        None => format!("an unknown amount of data that only its cache {} has", label.cache_text()),
     };
     Some(format!(
-        "it lacks {lost}: the store would be a mixture of old and new. Bring the cache back; or have the cluster make up for the OSD \
-         ('loligo osd remove')"
+        "it lacks {lost}: the store would be a mixture of old and new. Bring the cache back, or remove \
+        the OSD with 'loligo osd remove'"
     ))
 }
 
@@ -196,7 +193,7 @@ impl Raw<'_> {
     fn may_go(&self, label: &CoreLabel, cache: Option<&Superblock>) -> Result<()> {
         ensure!(
             label.name == self.volume,
-            "it is the core of volume '{}', and not of '{}'",
+            "it is the core of volume '{}', not of '{}'",
             label.name,
             self.volume
         );

@@ -21,8 +21,8 @@ const fn set(option: &'static str, value: &'static str, why: &'static str) -> Se
     Setting { option, value, why }
 }
 
-/// The options of an OSD behind a cache. What clients wait for is as on flash; what runs behind their backs, and sooner or later
-/// reaches the disk, is as on disks.
+/// The options of an OSD behind a cache. Work that clients wait for is as on flash. Work behind their backs,
+/// which sooner or later reaches the disk, is as on disks.
 pub const SETTINGS: [Setting; 5] = [
     set("bluestore_min_alloc_size", "4096", "fixed when the store is made: as lines of the cache"),
     set(

@@ -59,19 +59,26 @@ impl Status {
             Status::Stopped => format!("volume '{name}' is stopped: {start} starts it"),
             Status::Starting => {
                 format!(
-                    "volume '{name}' is starting: {start} waits until it is served, and says what it waits for"
+                    "volume '{name}' is starting: {start} waits until it is served and shows the cause \
+                    of a wait"
                 )
             }
-            Status::Serving => format!("volume '{name}' comes or goes at this moment: try again"),
+            Status::Serving => format!(
+                "volume '{name}' is starting or stopping at this moment: try \
+                again"
+            ),
             Status::Waiting(why) => {
-                format!("volume '{name}' is waiting, and starts when that is there: {why}")
+                format!(
+                    "volume '{name}' is waiting for a device or service, and starts once it is \
+                    there: {why}"
+                )
             }
             Status::Refused(why) => {
-                format!("volume '{name}' is refused: {why}. Once that is mended, {start} starts it")
+                format!("volume '{name}' is refused: {why}. Mend that, then run {start}")
             }
-            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again after that"),
+            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again afterwards"),
             Status::Failed(why) => {
-                format!("volume '{name}' has failed, and is started again by itself: {why}")
+                format!("volume '{name}' has failed, and the daemon starts it again: {why}")
             }
         }
     }
