@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The time that killed processes may take to be gone from a group.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The group; dropping it takes it away. Whatever still runs in it then is killed.
+/// The group; dropping it takes it away. Processes that still run in it then are killed.
 #[derive(Debug)]
 pub struct Tight {
     dir: PathBuf,

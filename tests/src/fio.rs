@@ -127,8 +127,8 @@ impl Fio {
     }
 }
 
-/// Runs it to its end. What it says is its reason where it fails; its engine says for ever that a connection is gone, so that
-/// it is ended where it says too much.
+/// Runs it to its end. Its words are the reason if it fails. Its engine says for ever that a connection is
+/// gone, so that it is ended if it says too much.
 fn verified(mut fio: Command) -> Result<(), String> {
     let mut fio = fio.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fio runs");
     let mut words = Vec::new();

@@ -72,7 +72,7 @@ fn flags(pid: u32) -> Vec<(String, u64)> {
     tasks.filter_map(|t| of(fs::read_to_string(t.path().join("stat")).ok()?)).collect()
 }
 
-/// A file system on a volume. What is stuck is given up when it is dropped by a failed test: the volume's own mount is cut off from
+/// A file system on a volume. A stuck one is given up when it is dropped by a failed test: the volume's own mount is cut off from
 /// its service, so that everybody who waits for it gets an error.
 struct Mounted<'a>(&'a Path, &'a Device);
 

@@ -50,7 +50,7 @@ impl Lease {
         self.until.fetch_max(asked + self.length.as_nanos() as u64, Ordering::Release);
     }
 
-    /// The time that a word is good for.
+    /// The validity of a word.
     pub fn length(&self) -> Duration {
         self.length
     }

@@ -327,8 +327,9 @@ impl AttachedImage {
         self.header.cluster.may_send_until(self.lease.until() + SEND_AFTER);
     }
 
-    /// Another client has said at some time after `asked` that the lock names us: this one may send again. Nothing is answered by
-    /// that. Whoever finds a lock whose holder does not watch the image takes it at once.
+    /// Another client has said at some time after `asked` that the lock names us: this one may send again.
+    /// Nothing is answered by that. A client that finds a lock whose holder does not watch the image takes it
+    /// at once.
     pub(crate) fn vouched(&self, asked: u64) {
         let length = self.lease.length().as_nanos() as u64;
         self.header.cluster.may_send_until(asked + length + SEND_AFTER);

@@ -82,7 +82,8 @@ impl CancelFlag {
         self.0.lock().is_cut
     }
 
-    /// The attach is given up. What is carried out of it later would be so behind the back of the next client.
+    /// The attach is given up. Any part of it carried out later would be so behind the back of the next
+    /// client.
     pub(crate) fn cut(&self) {
         let mut state = self.0.lock();
         state.is_cut = true;

@@ -34,7 +34,7 @@ impl Loss {
         self.say(Said::Nobodys);
     }
 
-    /// Waits until the image is lost, and says why; nothing: nobody is to be told any more. Whoever waits here waits for
+    /// Waits until the image is lost, and says why; nothing: nobody is to be told any more. A waiter here waits for
     /// nothing of Ceph's: a question to a cluster that refuses this client may have no answer.
     pub(crate) fn wait(&self) -> Option<String> {
         let mut said = self.said.lock();

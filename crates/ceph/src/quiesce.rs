@@ -477,8 +477,8 @@ impl Watch {
         }
     }
 
-    /// Goes along with another size, with the gate closed. What was cut off is void although it may be there again: a volume
-    /// that got smaller stays so, and grows at the next start.
+    /// Goes along with another size, with the gate closed. The part that was cut off is void although it may
+    /// be there again: a volume that got smaller stays so, and grows at the next start.
     fn follow_size(&mut self) -> Result<(), CephError> {
         let size = self.look_for_cut()?;
         let end = self.image.limit();

@@ -31,8 +31,8 @@ const MOST: u64 = 64 << 20;
 pub struct State {
     /// By name of the volume.
     pub volumes: BTreeMap<String, Remembered>,
-    /// Caches by their UUID whose core was changed without them: what they hold is believed by nobody, whichever volume they are given
-    /// to. Where each was.
+    /// Caches by their UUID whose core was changed without them: what they hold is believed by nobody,
+    /// whichever volume they are given to. The place of each is kept.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub voids: BTreeMap<String, PathBuf>,
     /// Caches by their UUID whose volume was forgotten: they are believed until their core is served without them.

@@ -299,7 +299,7 @@ impl Supervisor {
         inner.over || inner.left_behind
     }
 
-    /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
+    /// Waits until it is neither starting nor stopping, or for `limit`. The result is its state then.
     pub(crate) fn settle(&self, limit: Duration) -> Status {
         let mut inner = self.lock();
         self.changed.wait_while_for(&mut inner, |i| !i.status.settled(), limit);

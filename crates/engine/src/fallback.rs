@@ -62,7 +62,8 @@ impl Engine {
         fx.push(Effect::Controlled(id, refusal.map_or(Ok(()), Err)));
     }
 
-    /// Lets go of everything that has to do with the cache. What is under way at the core comes back; the other changes wait.
+    /// Lets go of everything that has to do with the cache. Operations under way at the core come back; the
+    /// other changes wait.
     pub(crate) fn leave_cache(&mut self, now: Nanos, why: Failure, fx: &mut Vec<Effect>) {
         let left = self.state.fail(why.clone());
         self.stats.poisoned = true;

@@ -1,8 +1,9 @@
 //! A freeze: the core is brought to one moment and kept there, while clients go on writing into the cache.
 //!
-//! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards keeps its
-//! slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there before the thaw. Which
-//! versions came after the moment is a bit for each slot, so that the event costs no walk over what is dirty.
+//! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards
+//! keeps its slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there
+//! before the thaw. A bit for each slot says which versions came after the moment, so that the event costs no
+//! walk over dirty blocks.
 
 pub(crate) mod moment;
 

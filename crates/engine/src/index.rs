@@ -1,8 +1,8 @@
 //! The index: which block is in which slot, what of it is valid and dirty, and its checksum.
 //!
-//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the [`Buckets`].
-//! What is here is what the journal's contiguous, completed prefix says, no more and no less: recovery and
-//! checkpoints rest on that.
+//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the
+//! [`Buckets`]. Its content is that of the journal's contiguous, completed prefix, no more and no less:
+//! recovery and checkpoints rest on that.
 
 use crate::buckets::Buckets;
 use crate::huge::{HugeVec, Region};

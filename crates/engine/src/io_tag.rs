@@ -49,7 +49,7 @@ impl Done {
 
 const SUB: u64 = 0xff_ffff;
 const KIND_SHIFT: u32 = 56;
-/// Bits of a tag that an engine uses. Whoever runs several over one device may use those above.
+/// Bits of a tag that an engine uses. A program that runs several over one device may use those above.
 pub const TAG_BITS: u32 = KIND_SHIFT + 3;
 
 impl IoTag {

@@ -1,6 +1,6 @@
-//! The life of a cache on its device: format, open (recover every shard, then say so in the superblocks), compare with
-//! the core, close, release, inspect. What spans the shards is decided here, over [`SyncIo`], so that the simulator
-//! crashes it at every step.
+//! The life of a cache on its device: format, open (recover every shard, then say so in the superblocks),
+//! compare with the core, close, release, inspect. Matters that span the shards are decided here, over
+//! [`SyncIo`], so that the simulator crashes it at every step.
 
 mod compare;
 

@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// A piece could not be used: clean data is read from the core instead, dirty data is lost. What the core cannot give in
-    /// one go is asked for without what the cache has.
+    /// A piece could not be used: clean data is read from the core instead, dirty data is lost. Parts that
+    /// the core cannot give in one go are asked for without those that the cache has.
     fn piece_failed(
         &mut self,
         now: Nanos,

@@ -303,9 +303,9 @@ pub fn recover(
     Ok(rec)
 }
 
-/// Opens the new epoch where recovery had nothing to decide: image and cut stay as they are, replaying again would end in
-/// the same state, and the root says how far the frames of the epochs before count. What changed since the cut is written
-/// by the first checkpoint, while serving.
+/// Opens the new epoch where recovery had nothing to decide: image and cut stay as they are, replaying again
+/// would end in the same state, and the root says how far the frames of the epochs before count. Changes
+/// since the cut are written by the first checkpoint, while serving.
 fn vouch(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, root: &Root) -> Result<(), RecoverError> {
     // What was read and found right may not be durable yet; from here on it counts as such.
     dev.flush()?;

@@ -129,7 +129,7 @@ pub enum ControlError {
         /// Byte of the volume.
         at: u64,
     },
-    /// The core does not take some blocks. Which sectors it is, only all shards know together.
+    /// The core does not take some blocks. Only all shards together know which sectors it is.
     #[error(
         "the core refuses {} of 4 KiB ({why}), which stay dirty on the cache: 'loligo stats' names the sectors and the mend",
         blocks_text(*blocks)

@@ -1,5 +1,5 @@
-//! One thread's post: requests of its clients go out as parts to the shards that own their windows, and come back as answers.
-//! What carries messages from thread to thread, in order between any two, is the runtime's.
+//! One thread's post: requests of its clients go out as parts to the shards that own their windows, and come
+//! back as answers. The runtime carries messages from thread to thread, in order between any two.
 
 use crate::api::Hint;
 use crate::part_id::{from_thread, thread_of};

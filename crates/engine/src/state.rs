@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    /// Somebody else has the core, for this reason. Whatever the engine is at, it stays at that.
+    /// Somebody else has the core, for this reason. The engine stays in its phase.
     pub(crate) fn set_fence(&mut self, why: String) {
         self.fence = Some(why);
     }

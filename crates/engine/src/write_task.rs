@@ -255,7 +255,7 @@ impl Route {
         }
     }
 
-    /// Its records have taken effect, the last of them in frame `seq`. What becomes of it.
+    /// Its records have taken effect, the last of them in frame `seq`. The result is what becomes of it.
     pub(crate) fn recorded(&mut self, seq: u64) -> Result<(), ReqError> {
         match self {
             Route::Through(s) | Route::Invalidate(s) | Route::Zero(s) | Route::Direct(s) => match s {

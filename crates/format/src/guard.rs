@@ -162,8 +162,8 @@ impl Form {
         o
     }
 
-    /// Writes the copy `raw` to `at`, durably. Where nothing of its kind is, it appears whole or not at all: the sector with its
-    /// magic comes last.
+    /// Writes the copy `raw` to `at`, durably. If nothing of its kind is there, it appears whole or not at
+    /// all: the sector with its magic comes last.
     ///
     /// # Errors
     /// Those of the device.

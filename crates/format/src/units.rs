@@ -9,9 +9,9 @@ pub const WINDOW: u64 = 1 << 20;
 /// Blocks in a window.
 pub const WINDOW_BLOCKS: u64 = WINDOW / BLOCK;
 
-/// True if `n`, read from a device, can be a count of writes, starts or blocks: at a million a second 71 years do not count
-/// further, so what is larger was never written by us. What passes leaves room to count on, to add those of all shards and
-/// to turn blocks into bytes.
+/// True if `n`, read from a device, can be a count of writes, starts or blocks: at a million a second 71
+/// years do not count further, so what is larger was never written by us. A number that passes leaves room to
+/// count on, to add those of all shards and to turn blocks into bytes.
 pub fn is_counted(n: u64) -> bool {
     n < 1 << 51
 }

@@ -25,9 +25,9 @@ pub enum Command {
     Control(Control),
     /// A copy of the numbers.
     Snapshot,
-    /// The engine must be able to take requests up to here. What its superblock says of the exported length reaches as far.
+    /// The engine must be able to take requests up to here. The exported length in its superblock reaches as far.
     Reach(u64),
-    /// The volume has so many bytes from now on: requests and new connections are judged by that. Where there are several
+    /// The volume has so many bytes from now on: requests and new connections are judged by that. If there are several
     /// threads, all of them reach as far before the first is told.
     Resize(u64),
     /// Requests that come from now on are held. Answered when none that came before is under way in this thread.
@@ -106,7 +106,8 @@ pub(crate) enum Message {
     Command(Command, Sender<Response>),
 }
 
-/// A thread's mailbox. What waits in it is bounded by what connections may have in flight (`export::Limits`), mounts and queues.
+/// A thread's mailbox. Its content is bounded by the requests that connections (`export::Limits`), mounts and
+/// queues may have in flight.
 pub(crate) type ThreadMailbox = Mailbox<Message>;
 
 /// Between two looks at the clock while answers are missing.

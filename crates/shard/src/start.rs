@@ -123,8 +123,8 @@ impl Running {
         self.threads.iter().any(|thread| thread.handle.is_finished())
     }
 
-    /// Ends the threads and waits for them, but not for devices that were abandoned. How each shard was left; nothing for a bare
-    /// volume.
+    /// Ends the threads and waits for them, but not for devices that were abandoned. The result is the state
+    /// in which each shard was left; nothing for a bare volume.
     ///
     /// # Errors
     /// If one fails; the error is that of the first.

@@ -119,7 +119,7 @@ impl Rig {
         rig
     }
 
-    /// Serves what the cache holds. Whoever was served before is not asked.
+    /// Serves what the cache holds. Clients of the life before are not asked.
     fn start(&mut self) {
         let device = Seen { ram: self.ram.clone(), stuck: self.stuck.clone(), held: Vec::new() };
         let plan = Plan {

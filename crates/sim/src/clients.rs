@@ -229,7 +229,7 @@ impl Clients {
         self.under_way.clear();
     }
 
-    /// The time that until the next request, ns.
+    /// The time until the next request, ns.
     pub fn pause(&mut self) -> Nanos {
         if self.load.pause_one_in > 0 && self.rng.chance(1, self.load.pause_one_in) {
             self.rng.below(4_000_000_000)

@@ -1,9 +1,9 @@
 //! The contents that every sector may read as: its writes in real time, which of them a durable one has
 //! replaced, and what a crash leaves possible. Nothing here knows how the engine works.
 //!
-//! A read may return a write unless another write began after it ended and ended before the read began. A read that
-//! saw a write orders it after all that had ended before. A power loss may undo what is not flushed; a killed process
-//! only what was not acknowledged. What a read after the crash returns is pinned.
+//! A read may return a write unless another write began after it ended and ended before the read began. A
+//! read that saw a write orders it after all that had ended before. A power loss may undo what is not
+//! flushed; a killed process only what was not acknowledged. The answer to a read after the crash is pinned.
 
 use crate::stamp::{Content, WriteId};
 

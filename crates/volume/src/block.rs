@@ -147,8 +147,9 @@ pub(crate) fn serve(
     Ok(devices)
 }
 
-/// Detaches the devices once nobody has them open, the volume being served meanwhile; a signal ends the wait, or that every
-/// request `fails`, and who has one open then gets errors. What comes back are the mounts below, which go when everything accepted is answered.
+/// Detaches the devices once nobody has them open, the volume being served meanwhile; a signal ends the wait,
+/// or that every request `fails`, and who has one open then gets errors. The result is the mounts below,
+/// which go when everything accepted is answered.
 pub(crate) fn let_go(
     devices: &mut [BlockDevice],
     options: &ServeOptions,
@@ -183,7 +184,7 @@ pub(crate) fn let_go(
     devices.iter_mut().filter_map(BlockDevice::take_mount).collect()
 }
 
-/// True if somebody has `device` open; it is detached if nobody has. Where somebody can be seen the device is not even opened:
+/// True if somebody has `device` open; it is detached if nobody has. If somebody can be seen, the device is not even opened:
 /// the last to close it writes what the page cache still has, and that had better not be this process.
 fn is_held(device: &mut BlockDevice) -> bool {
     !device.holders().is_empty() || device.release() == Released::Busy

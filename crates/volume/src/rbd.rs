@@ -354,7 +354,8 @@ impl Volume {
         }
     }
 
-    /// Goes along with another size of the image: first in the superblock, then for clients. How much of it they get.
+    /// Goes along with another size of the image: first in the superblock, then for clients. The result is
+    /// the part of it that they get.
     fn follow(&self, bytes: u64) -> Result<u64, String> {
         let grown = self.write_down(|sb| {
             if bytes > sb.core.size { sb.grow(bytes).map_err(|e| e.to_string()) } else { Ok(()) }

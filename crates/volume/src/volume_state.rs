@@ -139,7 +139,7 @@ impl VolumeState {
         VolumeState { tls, ..self }
     }
 
-    /// Reads certificates and keys again, for clients that come from now on. Whether there are any.
+    /// Reads certificates and keys again, for clients that come from now on. True if there are any.
     ///
     /// # Errors
     /// If a file cannot be used; the old ones hold then.

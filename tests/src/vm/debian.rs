@@ -1,5 +1,5 @@
-//! A small Debian 12 with systemd, LVM and Ceph, as a disk of the machine: made once from Debian's archive and never written to again.
-//! What a machine writes goes into a file over it.
+//! A small Debian 12 with systemd, LVM and Ceph, as a disk of the machine: made once from Debian's archive
+//! and never written to again. The writes of a machine go into a file over it.
 
 use super::kernel::{Kernel, cache_dir, output};
 use crate::skip::{installed, root};
@@ -28,8 +28,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// A new one, its writes in `dir`. Where `boots`, systemd starts it and the script runs beside all else; else the script is the only
-    /// thing that runs.
+    /// A new one, its writes in `dir`. With `boots`, systemd starts it and the script runs beside all else.
+    /// Without, the script is the only thing that runs.
     ///
     /// # Errors
     /// If it cannot be made.

@@ -1,7 +1,8 @@
 //! A small virtual machine with Debian's kernel 6.12: what needs modules that the machine under the tests need not have.
 //!
-//! The machine boots from memory: busybox, the modules and programs that the tests name, the `loligo` program, and a script,
-//! which is what it runs. What the script prints arrives here line by line; its last line carries its status.
+//! The machine boots from memory: busybox, the modules and programs that the tests name, the `loligo`
+//! program, and a script, which is what it runs. The script's output arrives here line by line; its last line
+//! carries its status.
 
 mod archive;
 mod debian;

@@ -218,7 +218,7 @@ impl<'a> Driven<'a> {
         })
     }
 
-    /// Has a stock client take a snapshot. Who is asked before gets `ready` done first. Whether anybody was asked.
+    /// Has a stock client take a snapshot. Who is asked before gets `ready` done first. True if anybody was asked.
     pub(crate) fn snapshot(&mut self, name: &str, mut ready: impl FnMut(&mut Driven<'a>)) -> bool {
         let (image, mut asked) = (self.image, false);
         let before = self.refreshes();

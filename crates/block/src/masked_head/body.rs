@@ -9,7 +9,7 @@ const BYTES_AT: usize = LABEL + 8;
 /// Most bytes of a head, not counting the zeros at its end.
 pub const MOST: usize = HEAD as usize - BYTES_AT;
 
-/// Puts `head` into `block`, behind the label. Whether it has room there: of its 4,096 bytes all beyond [`MOST`] must be zero.
+/// Puts `head` into `block`, behind the label. True if it has room there: of its 4,096 bytes all beyond [`MOST`] must be zero.
 ///
 /// # Panics
 /// If either is not 4,096 bytes.

@@ -29,8 +29,9 @@ struct HeadWrite {
     fua: bool,
 }
 
-/// `inner` behind a masked head. What does not touch the head, as nearly everything does, passes as it is. Reads of the head are answered
-/// from memory; writes of it go to the disk one after the other, for each is one of the whole block.
+/// `inner` behind a masked head. Operations that do not touch the head, as nearly all do not, pass as they
+/// are. Reads of the head are answered from memory; writes of it go to the disk one after the other, for each
+/// is one of the whole block.
 #[derive(Debug)]
 pub struct MaskedDevice<D> {
     inner: D,

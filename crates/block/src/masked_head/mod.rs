@@ -1,6 +1,7 @@
-//! A device whose first 4,096 bytes, its *head*, are masked: in their place on the disk stands a label of somebody's choice, and the
-//! head itself behind that in the same block, in a form that no other program knows. Whoever reads and writes through here
-//! sees the head where it belongs; whoever looks at the raw disk finds nobody's signature.
+//! A device whose first 4,096 bytes, its *head*, are masked: in their place on the disk stands a label of
+//! somebody's choice, and the head itself behind that in the same block, in a form that no other program
+//! knows. A reader or writer through here sees the head where it belongs. A look at the raw disk finds
+//! nobody's signature.
 //!
 //! The label's content is no matter here: it is one sector of its own, so that writing it can tear nothing else.
 
@@ -167,9 +168,9 @@ impl MaskedHead {
         Err(IoError::new(IoKind::Io, text))
     }
 
-    /// `change` was written, or not: the disk then holds its head or the one before, which stays the known one until the block is
-    /// [looked at](MaskedHead::looked). Whether a label was written beside it: nobody knows which of the two came last, so the block must be
-    /// written once more, as a change of nothing.
+    /// `change` was written, or not: the disk then holds its head or the one before, which stays the known
+    /// one until the block is [looked at](MaskedHead::looked). True if a label was written beside it: nobody
+    /// knows which of the two came last, so the block must be written once more, as a change of nothing.
     #[must_use]
     pub(crate) fn changed(&self, change: Change, written: bool) -> bool {
         let mut state = self.lock();

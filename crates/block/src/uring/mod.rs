@@ -232,8 +232,8 @@ impl Ring {
         self.drain_backlog();
     }
 
-    /// Moves the backlog into the submission queue, handing that to the kernel when it is full. What the kernel does
-    /// not take either stays, in order, for the next call.
+    /// Moves the backlog into the submission queue, handing that to the kernel when it is full. Entries that
+    /// the kernel does not take either stay, in order, for the next call.
     fn drain_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: what a device entry points to is owned by its flight, which lives in the slab until the

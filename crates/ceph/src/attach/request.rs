@@ -66,7 +66,7 @@ pub struct AttachRequest<'a> {
     pub destage: Destage,
     /// Attempts of 5 s that a client waits before its snapshot.
     pub quiesce_attempts: u32,
-    /// The time that a word that the image is ours is good for.
+    /// The validity of a word that the image is ours.
     pub lease: Duration,
     /// Writes down in the cache who holds, or is about to hold, the image.
     pub remember: &'a mut dyn FnMut(&LockRecord) -> Result<(), String>,

@@ -96,7 +96,7 @@ pub(crate) struct Adoption {
     /// Bytes.
     pub(crate) size: u64,
     pub(crate) holder: LockHolder,
-    /// The time that a word that the image is ours is good for.
+    /// The validity of a word that the image is ours.
     pub(crate) lease: Duration,
     /// Nanoseconds since boot: the lease runs from here.
     pub(crate) asked: u64,

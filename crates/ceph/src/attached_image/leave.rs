@@ -27,10 +27,11 @@ impl AttachedImage {
         result
     }
 
-    /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name of a client that the
-    /// cluster refuses, as a record that nobody else had the image. Where the image is lost, or the cluster cannot be told, nothing of
-    /// this client is sent any more, and what librbd holds goes with the process. Gives the hold with the state of the header that it
-    /// leaves; nothing: that is not known.
+    /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name
+    /// of a client that the cluster refuses, as a record that nobody else had the image. If the image is
+    /// lost, or the cluster cannot be told, nothing of this client is sent any more, and librbd's memory goes
+    /// with the process. Gives the hold with the state of the header that it leaves; nothing: that is not
+    /// known.
     pub fn retire(self: Arc<AttachedImage>) -> Option<LockRecord> {
         let cluster = self.header.cluster.clone();
         if self.is_lost() || !cluster.may_send() {
@@ -82,8 +83,8 @@ impl AttachedImage {
         version
     }
 
-    /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until somebody breaks it. What
-    /// librbd holds goes with the process.
+    /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until
+    /// somebody breaks it. Librbd's memory goes with the process.
     pub fn abandon(self: Arc<AttachedImage>) {
         self.header.cluster.silence();
         crate::given_up::leaves_client();

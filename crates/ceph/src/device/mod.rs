@@ -235,7 +235,8 @@ impl RbdDevice {
         }
     }
 
-    /// True if it would change an object that is being removed. What gives space up changes nothing there.
+    /// True if it would change an object that is being removed. An operation that gives space up changes
+    /// nothing there.
     fn waits_for_removal(&self, change: &Change) -> bool {
         match change {
             Change::Write(run) => self.trims.is_removing(run.at, run.end()),

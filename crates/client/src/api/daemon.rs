@@ -41,7 +41,7 @@ pub struct Create {
 pub struct Stop {
     /// Write everything dirty to the core first.
     pub flush: bool,
-    /// Give up what the stop waits for: users of a block device get errors, and what is dirty stays on the cache.
+    /// Give up what the stop waits for: users of a block device get errors, and dirty data stays on the cache.
     pub force: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Stop {
 pub struct Attach {
     /// The part of the volume's definition that concerns its cache, from then on.
     pub cache: CacheConfig,
-    /// Overwrite what lies there.
+    /// Overwrite the data on it.
     #[serde(default)]
     pub force: bool,
 }

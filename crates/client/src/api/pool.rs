@@ -124,7 +124,7 @@ pub struct DetachCore {
     pub path: PathBuf,
     /// Its number or name.
     pub core: String,
-    /// Also where its cache holds what the core does not have.
+    /// Also if its cache holds data that the core does not have.
     #[serde(default)]
     pub force: bool,
 }
@@ -145,7 +145,7 @@ pub struct ResizeCore {
     pub path: PathBuf,
     /// Its number or name.
     pub core: String,
-    /// Bytes that it has; only where it is not served. For one that is: `/v1/volumes/{name}/resize-cache`.
+    /// Bytes that it has; only while it is not served. While it is served: `/v1/volumes/{name}/resize-cache`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Bytes that nobody takes from it.

@@ -1,9 +1,10 @@
 //! Starts that hang, and that nobody waits for once their volume is to be stopped.
 //!
-//! A start hangs in one of two places. While its options are made, nothing of it is open. After that it opens devices,
-//! before its gate ([`loligo_volume::signals::StopSignals::passes`]). One that is left behind finds on waking that another wish
-//! has come, or that its gate is closed, and ends there. It has noted, made, written and served nothing then. What it
-//! has open is locked by open descriptors, so that a successor which needs that is refused until it wakes.
+//! A start hangs in one of two places. While its options are made, nothing of it is open. After that it opens
+//! devices, before its gate ([`loligo_volume::signals::StopSignals::passes`]). One that is left behind finds
+//! on waking that another wish has come, or that its gate is closed, and ends there. It has noted, made,
+//! written and served nothing then. Its open devices are locked by open descriptors, so that a successor
+//! which needs them is refused until it wakes.
 
 use super::{DesiredState, Status, Supervisor};
 use std::time::Duration;

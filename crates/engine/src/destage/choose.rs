@@ -1,5 +1,5 @@
 //! The choice of how a window is written: single runs at queue depth, runs bridged over gaps whose content is
-//! known, or the whole span read, merged and written back. Which is cheapest depends on the density of the
+//! known, or the whole span read, merged and written back. The cheapest way depends on the density of the
 //! window and on the core, and is learned from completions: nothing is assumed of an unknown disk.
 
 use crate::api::Nanos;

@@ -1,6 +1,7 @@
-//! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody knows. What was
-//! dirty stays so. What was not, a gap, a filler or a block that was written again, stays in memory until the cache has all of
-//! it as dirty, whatever the cache had of it before: there it stays until the core has taken it, whatever restarts.
+//! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody
+//! knows. Dirty blocks stay dirty. Other content (a gap, a filler or a block that was written again) stays in
+//! memory until the cache has all of it as dirty, whatever the cache had of it before: there it stays until
+//! the core has taken it, whatever restarts.
 
 use super::Destage;
 use crate::api::{Effect, Nanos};
@@ -17,7 +18,7 @@ use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 
-/// A block of which the core may have nothing good. What it should have is in memory until the cache or the core has all of it.
+/// A block of which the core may have nothing good. The right content is in memory until the cache or the core has all of it.
 #[derive(Debug)]
 pub(super) struct Doubt {
     /// The sectors at whose place a write failed.
@@ -148,7 +149,7 @@ impl Engine {
         self.is_settled(block) && !self.commit.journal.actions().any(speaks)
     }
 
-    /// True if nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
+    /// True if nobody has looked at the newest version of `block` to put another in its place. A waiter for room, for the
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
         let Some(key) = self.map.locks.holder(block) else { return true };

@@ -45,7 +45,7 @@ impl Jam {
 }
 
 impl Engine {
-    /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
+    /// Looks whether all that is dirty in a full cache is refused. A thaw may bring room while a core is frozen.
     pub(crate) fn look_for_jam(&mut self, now: Nanos) {
         if self.state.has_freeze() || self.dirty_and_kept() < self.space.slot_limit() {
             return self.destage.jam.over();

@@ -22,8 +22,8 @@ pub(crate) struct Pacer {
     /// Blocks destaged so far, and what the others had destaged when the span began.
     total: u64,
     others: u64,
-    /// Blocks admitted that are not paid for yet; below 0: credit. What they cost is what a block costs now, so that what was let in
-    /// while room was dear is not paid for dearly once there is room again.
+    /// Blocks admitted that are not paid for yet; below 0: credit. Their price is that of a block now, so
+    /// that blocks let in while room was dear are not paid for dearly once there is room again.
     owed: f64,
     paid: Nanos,
     next: Nanos,

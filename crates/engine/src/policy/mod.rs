@@ -80,7 +80,7 @@ impl Replacement {
         Replacement { policy }
     }
 
-    /// Expects so many lines from now on, of the capacity given at the start. What is resident stays so.
+    /// Expects so many lines from now on, of the capacity given at the start. Resident lines stay so.
     pub fn set_limit(&mut self, limit: u32) {
         match &mut self.policy {
             Policy::S3Cm(p) => p.set_limit(limit.max(1)),

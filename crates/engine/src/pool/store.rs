@@ -27,7 +27,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes an empty pool on the first `size` bytes of `dev`. What is there is overwritten; cut off anywhere, it leaves no pool.
+    /// Makes an empty pool on the first `size` bytes of `dev`. Data there is overwritten. A format that is
+    /// cut off anywhere leaves no pool.
     ///
     /// # Errors
     /// If it is too small, or the device fails.
@@ -110,7 +111,7 @@ impl Pool {
         self.commit(dev, next)
     }
 
-    /// Takes a member out. What its cache held is lost.
+    /// Takes a member out. The content of its cache is lost.
     ///
     /// # Errors
     /// If it is none, or the device's.

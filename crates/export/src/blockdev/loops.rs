@@ -125,7 +125,7 @@ impl LoopDevice {
         Err(failed("asking for a free one", Errno::BUSY))
     }
 
-    /// Sets the queue up. What a device was used for before leaves settings in it.
+    /// Sets the queue up. A former use leaves settings in a device.
     pub(super) fn set_up(&self, traits: &Traits) -> Result<(), BlockError> {
         if read(self.number, "loop/dio").as_deref() != Some("1") {
             return Err(BlockError::NotDirect(node(self.number)));

@@ -1,5 +1,6 @@
-//! A name under `/dev/loligo` that belongs to one process of this machine at a time, whatever kind of device it leads to. Whoever has the
-//! lock on its file has the name; the kernel takes it from a process that ends, in whatever way.
+//! A name under `/dev/loligo` that belongs to one process of this machine at a time, whatever kind of device
+//! it leads to. The process with the lock on its file has the name. The kernel takes the lock from a process
+//! that ends, in whatever way.
 
 use super::error::BlockError;
 use super::loops::{self, LoopDevice, Released};
@@ -87,8 +88,8 @@ impl Name {
         Name::take(name, more, Kind::Ublk)
     }
 
-    /// Takes `name`, and `more` names under /dev. What a killed owner left is cleared away: its dead mount, and its loop device, which
-    /// where somebody still has it open goes with its last user.
+    /// Takes `name`, and `more` names under /dev. The remains of a killed owner are cleared away: its dead
+    /// mount, and its loop device. A loop device that somebody still has open goes with its last user.
     ///
     /// # Errors
     /// If the name is another process's, something foreign stands in the way, or a device of the other kind waits for its service.

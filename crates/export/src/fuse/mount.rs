@@ -49,8 +49,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a volume on `at`. What programs ask arrives at the session, which `serve` gives to whoever carries it out; it must not wait
-    /// for a request of the mount.
+    /// Mounts a volume on `at`. Requests of programs arrive at the session, which `serve` gives to whoever
+    /// carries it out; it must not wait for a request of the mount.
     ///
     /// # Errors
     /// If the kernel refuses, or the folder is no longer fit.
@@ -97,7 +97,7 @@ impl Mount {
         }
     }
 
-    /// Unmounts. What the volume has not answered yet should be answered before.
+    /// Unmounts. Requests that the volume has not answered yet should be answered before.
     ///
     /// # Errors
     /// If the kernel does not let go.

@@ -314,7 +314,7 @@ impl Session {
         self.ask(key, kind, offset, len, fua);
     }
 
-    /// The volume's answer to a request. What it brings about comes out of [`Session::follow_up`].
+    /// The volume's answer to a request. Its effects come out of [`Session::follow_up`].
     pub fn answer(&mut self, reply: Reply) {
         let Source::Mount { key, .. } = Source::of(reply.id) else { return };
         let key = usize::from(key);

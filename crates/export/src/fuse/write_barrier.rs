@@ -4,7 +4,8 @@
 
 use std::collections::VecDeque;
 
-/// The barrier of one mount. What may not go in yet is kept, in the order in which it came, so that nothing waits for ever.
+/// The barrier of one mount. Changes that may not go in yet are kept, in the order in which they came, so
+/// that nothing waits for ever.
 #[derive(Debug, Default)]
 pub(super) struct WriteBarrier {
     inside: usize,

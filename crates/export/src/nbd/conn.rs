@@ -1,8 +1,9 @@
 //! One connection without its socket: received bytes become requests, answers become bytes to send.
 //!
-//! Small requests are parsed in batches from a receive buffer; the payload of a large write is received straight into
-//! the aligned buffer that the volume gets, and a very large one goes on in parts while the rest of it arrives. Where a limit is reached the connection stops taking input (back-pressure)
-//! until answers are sent; nothing is allocated for a length that was not checked.
+//! Small requests are parsed in batches from a receive buffer; the payload of a large write is received
+//! straight into the aligned buffer that the volume gets, and a very large one goes on in parts while the
+//! rest of it arrives. At a limit the connection stops taking input (back-pressure) until answers are sent;
+//! nothing is allocated for a length that was not checked.
 
 mod pieces;
 mod ranges;

@@ -57,8 +57,9 @@ pub enum Left {
 }
 
 impl Device {
-    /// The device of the volume that `identity` tells from all others, for the name `name`: the one that its last server left,
-    /// or a new one with a queue for each of `threads`. What was left and does not fit is deleted if nobody has it open.
+    /// The device of the volume that `identity` tells from all others, for the name `name`: the one that its
+    /// last server left, or a new one with a queue for each of `threads`. A device that was left and does not
+    /// fit is deleted if nobody has it open.
     ///
     /// # Errors
     /// If there is no ublk, somebody else serves the device, or its users would be deceived.
@@ -173,8 +174,8 @@ impl Device {
             .collect()
     }
 
-    /// Lets requests come, once the threads have the queues: returns when they do. What its users had asked the last server is
-    /// asked again. Given up once `given_up`.
+    /// Lets requests come, once the threads have the queues: returns when they do. Requests of its users to
+    /// the last server are made again. Given up once `given_up`.
     ///
     /// # Errors
     /// If the kernel refuses.

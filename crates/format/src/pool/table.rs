@@ -191,7 +191,7 @@ impl Table {
         bytes.div_ceil(self.extent).try_into().unwrap_or(u32::MAX)
     }
 
-    /// Extents that a member gets for its promise. That may be some fewer than the bytes are: at times one more would be of no use
+    /// Extents that a member gets for its promise. They may be some fewer than the bytes are: at times one more would be of no use
     /// without another.
     pub fn entitled(&self, m: &Member) -> u32 {
         self.useful(m, self.extents_in(m.min))

@@ -1,5 +1,5 @@
-//! Parts of the core that take no writes, and what that may fail: what goes there, and what needs room that they fill. What
-//! a failed write has spoiled at the core and the cache had is not lost, for good.
+//! Parts of the core that take no writes, and what that may fail: what goes there, and what needs room that
+//! they fill. Data that a failed write has spoiled at the core, and that the cache had, is not lost for good.
 
 use super::World;
 use crate::clients::Asked;

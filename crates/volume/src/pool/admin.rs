@@ -234,8 +234,8 @@ impl Pool {
         }
     }
 
-    /// Takes a core out of the pool. Where its cache holds what the core does not have, only with `force`: what was lost then, in
-    /// words.
+    /// Takes a core out of the pool. If its cache holds data that the core does not have, only with `force`.
+    /// The result is the loss then, in words.
     ///
     /// # Errors
     /// If it is in use, holds something, or is none.

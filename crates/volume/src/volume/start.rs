@@ -39,8 +39,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Volume {
-    /// Opens cache and core and starts to serve. When this returns, clients may come. What it is served through is given to `note`
-    /// before anybody can be, and how that was left again where the start fails after that.
+    /// Opens cache and core and starts to serve. When this returns, clients may come. The cache that it is
+    /// served through is given to `note` before anybody can be served. Its last state is given again if the
+    /// start fails after that.
     ///
     /// # Errors
     /// Every refusal, with cause and mend.

@@ -146,8 +146,8 @@ impl Engine {
         true
     }
 
-    /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be read. What it holds as it
-    /// was to be written is not spoiled.
+    /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be
+    /// read. Content that it holds as it was to be written is not spoiled.
     pub(super) fn compared(&mut self, now: Nanos, key: usize, held: Option<Buf>, fx: &mut Vec<Effect>) {
         let stripe = self.cfg.stripe;
         let job = &mut self.destage.jobs[key];
