@@ -1,4 +1,4 @@
-//! Programs that serve volumes: `loligod` serves many, by one file and by command ([`daemon`]); `loligo serve` serves one in the
+//! Programs that serve volumes: `loligod` serves many, by one file and by command ([`mod@run`]); `loligo serve` serves one in the
 //! foreground ([`foreground`]). Both have the control API and the metrics.
 
 mod api;
@@ -19,6 +19,7 @@ mod ownership;
 mod pools;
 mod registry;
 mod restart;
+pub mod run;
 mod sections;
 pub mod state;
 pub mod supervisor;

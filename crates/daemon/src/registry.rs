@@ -42,6 +42,20 @@ pub(super) struct Registry {
 }
 
 impl Registry {
+    /// The memory that `file` keeps, `state` by now, of `volumes`.
+    pub(super) fn new(file: StateFile, state: State, volumes: Arc<Volumes>) -> Arc<Registry> {
+        Arc::new_cyclic(|me| Registry {
+            file,
+            volumes,
+            state: Mutex::new(state),
+            pen: WriterLock::default(),
+            me: me.clone(),
+            defined: Mutex::default(),
+            plain: Mutex::default(),
+            owed: Mutex::default(),
+        })
+    }
+
     /// Changes what is remembered, durably or not at all, unless `edit` refuses. A file system that has not answered within
     /// `limit` is not waited for any longer.
     fn edit_within(&self, limit: Limit, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
@@ -356,18 +370,9 @@ mod tests {
     use super::*;
     use loligo_volume::last_cache::CoreNames;
 
-    /// Registry in a folder of their own.
+    /// A registry in a folder of its own.
     fn notes(dir: &std::path::Path) -> Arc<Registry> {
-        Arc::new_cyclic(|me| Registry {
-            file: StateFile::at(dir).unwrap(),
-            state: Mutex::default(),
-            pen: WriterLock::default(),
-            me: me.clone(),
-            defined: Mutex::default(),
-            plain: Mutex::default(),
-            owed: Mutex::default(),
-            volumes: Arc::default(),
-        })
+        Registry::new(StateFile::at(dir).unwrap(), State::default(), Arc::default())
     }
 
     fn begins(notes: &Registry, name: &str, cache: Option<LastCache>, forced: bool) -> Result<()> {
