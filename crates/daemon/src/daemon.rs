@@ -5,16 +5,14 @@
 
 use crate::config::Config;
 use crate::control::ControlThread;
-use crate::device_ids::DeviceIds;
-use crate::exclusive::Exclusive;
 use crate::metrics::{self, Scraped};
-use crate::registry::{Registry, with_overrides};
+use crate::registry::Registry;
+use crate::remembered::with_overrides;
 use crate::sections::Sections;
 use crate::state::{State, StateFile};
 use crate::supervisor::{Status, Supervisor};
 use crate::volumes::Volumes;
 use anyhow::{Result, anyhow, bail};
-use loligo_client::api::definition::VolumeConfig;
 use loligo_log::say;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -165,22 +163,5 @@ impl Daemon {
         }
         let parts: Vec<String> = by_word.iter().map(|(word, n)| format!("{n} {word}")).collect();
         if parts.is_empty() { "no volumes".to_owned() } else { parts.join(", ") }
-    }
-
-    /// Refuses `volume` where it is wrong, or has what another has that `counts`, by the devices that were `device_ids` at.
-    pub fn refuse_taken(
-        &self,
-        name: &str,
-        volume: &VolumeConfig,
-        device_ids: &DeviceIds,
-        counts: impl Fn(&Supervisor) -> bool,
-    ) -> Result<()> {
-        let mut exclusive = Exclusive::default();
-        for other in self.supervisors().iter().filter(|other| other.name != name && counts(other)) {
-            // What is wrong with another is no matter here.
-            let of = with_overrides(&other.config(), &self.memory.of(&other.name));
-            let _ = exclusive.add_whole(&other.name, &of, device_ids);
-        }
-        exclusive.add_whole(name, volume, device_ids)
     }
 }

@@ -2,6 +2,7 @@
 //! foreground ([`foreground`]). Both have the control API and the metrics.
 
 mod api;
+mod beside;
 pub mod config;
 mod control;
 pub mod daemon;
@@ -15,9 +16,11 @@ mod guard;
 mod hook;
 mod listed;
 mod metrics;
+mod missing_pool;
 mod ownership;
 mod pools;
 mod registry;
+mod remembered;
 mod restart;
 pub mod run;
 mod sections;

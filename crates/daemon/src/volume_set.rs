@@ -2,9 +2,9 @@
 //! nobody has to stay for one to come to its end.
 
 use crate::daemon::Daemon;
-use crate::registry::with_overrides;
+use crate::remembered::Remembered;
+use crate::remembered::with_overrides;
 use crate::sections::{Fault, Sections};
-use crate::state::Remembered;
 use crate::supervisor::{Status, Supervisor};
 use crate::volumes::{Member, Turn};
 use anyhow::{Context, Result, bail, ensure};
