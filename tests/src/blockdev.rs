@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether `test` cannot run because block devices cannot be made here; says so.
+/// True if `test` cannot run because block devices cannot be made here; says so.
 pub fn impossible(test: &str) -> bool {
     let control = || OpenOptions::new().read(true).write(true).open("/dev/loop-control");
     let why = match (skip::root(), skip::fuse(), control()) {
@@ -38,7 +38,7 @@ impl Device {
     /// A core of `core` bytes and a place for a write-back cache of `cache` bytes; nothing runs yet.
     ///
     /// # Panics
-    /// Where they cannot be made.
+    /// If they cannot be made.
     pub fn new(core: u64, cache: u64) -> Device {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let dir = tempfile::tempdir_in(std::env::temp_dir()).expect("a folder");
@@ -64,7 +64,7 @@ impl Device {
     /// The kernel's name of the device that it leads to.
     ///
     /// # Panics
-    /// Where it leads nowhere.
+    /// If it leads nowhere.
     pub fn kernel_name(&self) -> String {
         let node = self.path().canonicalize().expect("the link leads somewhere");
         node.file_name().expect("a node").to_string_lossy().into_owned()
@@ -73,7 +73,7 @@ impl Device {
     /// A setting of its queue.
     ///
     /// # Panics
-    /// Where there is none of that name.
+    /// If there is none of that name.
     pub fn queue(&self, name: &str) -> String {
         let path = format!("/sys/block/{}/queue/{name}", self.kernel_name());
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}")).trim().to_owned()
@@ -82,7 +82,7 @@ impl Device {
     /// Opens it for reading and writing, with these further flags.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel refuses.
     pub fn open(&self, flags: i32) -> std::io::Result<File> {
         OpenOptions::new().read(true).write(true).custom_flags(flags).open(self.path())
     }
@@ -90,7 +90,7 @@ impl Device {
     /// One number of the running volume's statistics.
     ///
     /// # Errors
-    /// Where there are none, or not this one.
+    /// If there are none, or not this one.
     pub fn number(&self, name: &str) -> Result<u64> {
         let out = self.volume.loligo(&["stats", Volume::NAME, "--json"])?;
         let all: Value = serde_json::from_slice(&out.stdout).context("statistics are JSON")?;

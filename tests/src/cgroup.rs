@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long killed processes may take to be gone from a group.
+/// The time that killed processes may take to be gone from a group.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The group; dropping it takes it away. Whatever still runs in it then is killed.
+/// The group; dropping it takes it away. Processes that still run in it then are killed.
 #[derive(Debug)]
 pub struct Tight {
     dir: PathBuf,
@@ -19,7 +19,7 @@ impl Tight {
     /// A group named `name` that may have `bytes` of memory, page cache included, and no swap.
     ///
     /// # Errors
-    /// Why there is none, for a person to read.
+    /// If there is none; the error says why, for a person to read.
     pub fn new(name: &str, bytes: u64) -> Result<Tight, String> {
         let v2 = PathBuf::from("/sys/fs/cgroup");
         let is_v2 = v2.join("cgroup.controllers").exists();
@@ -40,7 +40,7 @@ impl Tight {
         Ok(tight)
     }
 
-    /// Whether it is of the second version of control groups.
+    /// True if it is of the second version of control groups.
     pub fn is_v2(&self) -> bool {
         self.is_v2
     }
@@ -55,7 +55,7 @@ impl Tight {
         self.dir.join("cgroup.procs")
     }
 
-    /// How often the limit was hit.
+    /// The number of times that the limit was hit.
     pub fn hits(&self) -> u64 {
         let read = |name: &str| fs::read_to_string(self.dir.join(name)).unwrap_or_default();
         if !self.is_v2 {

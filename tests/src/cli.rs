@@ -19,7 +19,7 @@ impl Cli {
     /// Starts the daemon with the file `config` and waits until it is ready.
     ///
     /// # Panics
-    /// Where it does not come.
+    /// If it does not come.
     pub fn daemon(&self, config: &Path) -> Server {
         let mut server = Server::daemon(&self.runtime, config).expect("it runs");
         server.ready().unwrap_or_else(|e| panic!("{e:?}"));
@@ -37,7 +37,7 @@ impl Cli {
     /// The outcome of `loligo` with `args`.
     ///
     /// # Panics
-    /// Where it cannot be run.
+    /// If it cannot be run.
     pub fn loligo<S: AsRef<str>>(&self, args: &[S]) -> Output {
         self.command(args).output().expect("it runs")
     }
@@ -45,7 +45,7 @@ impl Cli {
     /// The output of a command that must succeed.
     ///
     /// # Panics
-    /// Where it does not succeed, with its words.
+    /// If it does not succeed, with its words.
     pub fn ok<S: AsRef<str>>(&self, args: &[S]) -> String {
         let out = self.loligo(args);
         assert!(out.status.success(), "{}: {}", line(args), String::from_utf8_lossy(&out.stderr));
@@ -55,7 +55,7 @@ impl Cli {
     /// The words of a command that must be refused.
     ///
     /// # Panics
-    /// Where it succeeds, or ends in another way than by an error that it tells.
+    /// If it succeeds, or ends in another way than by an error that it tells.
     pub fn refused<S: AsRef<str>>(&self, args: &[S]) -> String {
         let out = self.loligo(args);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -70,7 +70,7 @@ pub fn superblock() -> Vec<u8> {
     superblock.encode()
 }
 
-/// Whether these bytes are taken for a superblock.
+/// True if these bytes are taken for a superblock.
 pub fn takes_superblock(bytes: &[u8]) -> bool {
     Superblock::decode(bytes).is_ok()
 }
@@ -78,7 +78,7 @@ pub fn takes_superblock(bytes: &[u8]) -> bool {
 /// Anything for a superblock; whether it is taken once its checksum is right.
 ///
 /// # Panics
-/// Where what is taken does not say the same when written again.
+/// If what is taken does not say the same when written again.
 pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
     takes_superblock(&bytes);
     mend(&mut bytes, SUPERBLOCK_CRC);
@@ -105,7 +105,7 @@ pub fn masked_block() -> Vec<u8> {
     MaskedHead::before(head).expect("it has room").set_label(&in_place_label::encode(&label))
 }
 
-/// Whether these bytes are taken for a whole first block.
+/// True if these bytes are taken for a whole first block.
 pub fn takes_masked_block(bytes: &[u8]) -> bool {
     in_place_label::decode(bytes).is_ok() && body::unpack(bytes).is_some()
 }
@@ -113,7 +113,7 @@ pub fn takes_masked_block(bytes: &[u8]) -> bool {
 /// Anything for a first block; whether it is taken once its checksums are right.
 ///
 /// # Panics
-/// Where what is taken does not say the same when written again.
+/// If what is taken does not say the same when written again.
 pub fn fuzz_masked_block(mut bytes: Vec<u8>) -> bool {
     takes_masked_block(&bytes);
     if bytes.len() >= in_place_label::LABEL {
@@ -155,7 +155,7 @@ pub fn pool_superblock() -> Vec<u8> {
     pool().0
 }
 
-/// Whether these bytes are taken for a pool superblock.
+/// True if these bytes are taken for a pool superblock.
 pub fn takes_pool_superblock(bytes: &[u8]) -> bool {
     PoolSuper::decode(bytes).is_ok()
 }
@@ -163,7 +163,7 @@ pub fn takes_pool_superblock(bytes: &[u8]) -> bool {
 /// Anything for a pool superblock; whether it is taken once its checksum is right.
 ///
 /// # Panics
-/// Where what is taken does not say the same when written again.
+/// If what is taken does not say the same when written again.
 pub fn fuzz_pool_superblock(mut bytes: Vec<u8>) -> bool {
     takes_pool_superblock(&bytes);
     mend(&mut bytes, SUPERBLOCK_CRC);
@@ -181,7 +181,7 @@ pub fn pool_table() -> (Vec<u8>, PoolSuper) {
 /// Anything for the table that `superblock` names; whether it is taken.
 ///
 /// # Panics
-/// Where an extent of what is taken belongs to nobody, or a member lacks what it cannot be without.
+/// If an extent of what is taken belongs to nobody, or a member lacks what it cannot be without.
 pub fn fuzz_pool_table(bytes: &[u8], superblock: &PoolSuper) -> bool {
     let Ok(table) = decode_table(bytes, superblock) else { return false };
     for owner in table.owners().iter().flatten() {
@@ -207,7 +207,7 @@ pub fn root() -> Vec<u8> {
     root.encode(ID)
 }
 
-/// Whether these bytes are taken for a root.
+/// True if these bytes are taken for a root.
 pub fn takes_root(bytes: &[u8]) -> bool {
     Root::decode(bytes, ID).is_ok()
 }
@@ -228,7 +228,7 @@ pub fn directory() -> (Vec<u8>, u32) {
     (bytes, crc)
 }
 
-/// Whether these bytes, that should have this checksum, are taken for a directory of `pages`.
+/// True if these bytes, that should have this checksum, are taken for a directory of `pages`.
 pub fn takes_directory(bytes: &[u8], pages: u32, crc: u32) -> bool {
     Directory::decode(bytes, ID, pages, crc).is_ok()
 }
@@ -249,10 +249,10 @@ pub fn page() -> (Vec<u8>, u32) {
     (bytes, crc)
 }
 
-/// Whether these bytes, that should have this checksum, are taken for page 1 of a shard of `slots`.
+/// True if these bytes, that should have this checksum, are taken for page 1 of a shard of `slots`.
 ///
 /// # Panics
-/// Where an entry speaks of a slot that is not there.
+/// If an entry speaks of a slot that is not there.
 pub fn takes_page(bytes: &[u8], slots: u32, crc: u32) -> bool {
     decode_page(bytes, ID, 1, slots, crc, |e| assert!(e.meta.slot < slots)).is_ok()
 }
@@ -284,7 +284,7 @@ pub fn frame() -> Vec<u8> {
     f
 }
 
-/// Whether these bytes are taken for a journal frame.
+/// True if these bytes are taken for a journal frame.
 pub fn takes_frame(bytes: &[u8]) -> bool {
     parse(bytes, ID, |_| ()).is_ok()
 }
@@ -382,14 +382,14 @@ impl UsedCache {
     /// Opens it undamaged.
     ///
     /// # Panics
-    /// Where that fails.
+    /// If that fails.
     pub fn open_good(&mut self) -> Opened {
         let mut cache = self.good.clone();
         let sb = Superblock::load(&mut cache).expect("good");
         open(&mut cache, &mut self.core, sb, &options(false)).expect("undamaged, it opens")
     }
 
-    /// How many places can be damaged.
+    /// The number of places that can be damaged.
     pub fn places(&self) -> usize {
         self.places.len()
     }

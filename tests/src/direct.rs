@@ -19,7 +19,7 @@ const CHUNK: u64 = 1 << 20;
 /// Opens a block device past the page cache.
 ///
 /// # Errors
-/// What the kernel says.
+/// If the kernel refuses.
 pub fn open(path: &Path, flags: i32) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT | flags).open(path)
 }

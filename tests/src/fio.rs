@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes of what it says that are read: more is a flood.
 const MOST_WORDS: u64 = 16 << 10;
-/// How long it may take to note down what was acknowledged, once told.
+/// The time that it may take to note down what was acknowledged, once told.
 const NOTES: Duration = Duration::from_secs(20);
 
-/// Whether it is there and speaks to volumes; says where it is not.
+/// True if it is there and speaks to volumes; says where it is not.
 pub fn can_run(what: &str) -> bool {
     let speaks = Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|o| o.status.success());
     if !speaks {
@@ -127,8 +127,8 @@ impl Fio {
     }
 }
 
-/// Runs it to its end. What it says is its reason where it fails; its engine says for ever that a connection is gone, so that
-/// it is ended where it says too much.
+/// Runs it to its end. Its words are the reason if it fails. Its engine says for ever that a connection is
+/// gone, so that it is ended if it says too much.
 fn verified(mut fio: Command) -> Result<(), String> {
     let mut fio = fio.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fio runs");
     let mut words = Vec::new();
@@ -156,7 +156,7 @@ impl Passes {
     /// Ends them after the pass that runs; gives what was written last.
     ///
     /// # Panics
-    /// Where a pass found something wrong.
+    /// If a pass found something wrong.
     pub fn stop(self) -> Written {
         self.stop.store(true, Ordering::Release);
         let seed = self.thread.join().expect("every pass is verified");
@@ -189,7 +189,7 @@ impl Writing {
     /// nothing to note down.
     ///
     /// # Panics
-    /// Where one had failed before, or notes nothing down.
+    /// If one had failed before, or notes nothing down.
     pub fn kill(all: Vec<Writing>, server: &mut Server) -> Vec<Written> {
         let (mut through, mut under_way) = (Vec::new(), Vec::new());
         for mut w in all {
@@ -239,7 +239,7 @@ impl Written {
     /// Has fio verify it through `there`, the way by which it was written or another one.
     ///
     /// # Errors
-    /// What fio says.
+    /// If fio fails; the error holds its words.
     pub fn is_in(&self, there: &Fio) -> Result<(), String> {
         // Only one behind the other it knows which of the last writes it noted down, and which were still under way. fio 3.41 looks at
         // writes behind its notes where the job is to write.
@@ -253,7 +253,7 @@ impl Written {
     /// The same by the way by which it was written.
     ///
     /// # Errors
-    /// What fio says.
+    /// If fio fails; the error holds its words.
     pub fn is_there(&self) -> Result<(), String> {
         self.is_in(&self.fio)
     }

@@ -142,7 +142,7 @@ impl Content {
     /// Reads [`Content::to_json`] back, for a volume of `size` bytes.
     ///
     /// # Errors
-    /// Where it is not of that form.
+    /// If it is not of that form.
     pub fn from_json(size: u64, runs: &Value) -> Result<Content> {
         let mut content = Content::new(size);
         for run in runs.as_array().context("no runs")? {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a fuzzer runs: `FUZZ_S` seconds, 10 without it.
+/// The time that a fuzzer runs: `FUZZ_S` seconds, 10 without it.
 ///
 /// # Panics
-/// Where `FUZZ_S` is no number: a run that is not the one that was asked for would look like it.
+/// If `FUZZ_S` is no number: a run that is not the one that was asked for would look like it.
 pub fn budget() -> Duration {
     let s = std::env::var("FUZZ_S")
         .map_or(10.0, |s| s.parse().unwrap_or_else(|_| panic!("FUZZ_S={s} is no number")));

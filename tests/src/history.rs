@@ -18,7 +18,7 @@ pub enum Kind {
     Discard,
 }
 
-/// How a life ended.
+/// The end of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// Only the process: what was acknowledged is there.
@@ -31,7 +31,7 @@ pub enum Crash {
 struct Version {
     stamp: u64,
     kind: Kind,
-    /// When it was acknowledged; `u64::MAX` while it is not.
+    /// The time at which it was acknowledged; `u64::MAX` while it is not.
     acked: u64,
     /// It is durable whatever is flushed.
     sure: bool,

@@ -27,7 +27,7 @@ impl Line {
     /// To the export of `volume`.
     ///
     /// # Errors
-    /// Where it is refused.
+    /// If it is refused.
     pub fn to(volume: &Volume) -> Result<Line> {
         Line::connect(&volume.socket(), Volume::NAME)
     }
@@ -35,7 +35,7 @@ impl Line {
     /// To the export `name` on the socket at `path`.
     ///
     /// # Errors
-    /// Where it is refused.
+    /// If it is refused.
     pub fn connect(path: &Path, name: &str) -> Result<Line> {
         let (tell, answers) = channel();
         Ok(Line { client: Client::connect(path, name, tell)?, answers, sent: 0 })
@@ -49,7 +49,7 @@ impl Line {
     /// Asks and waits: what was read, or the protocol's error.
     ///
     /// # Errors
-    /// Where no answer comes.
+    /// If no answer comes.
     pub fn try_ask(&mut self, offset: u64, command: &Command) -> Result<Result<Vec<u8>, u32>> {
         self.sent += 1;
         self.client.send(self.sent, offset, command)?;
@@ -61,7 +61,7 @@ impl Line {
     /// Asks for what must succeed.
     ///
     /// # Errors
-    /// Where it does not.
+    /// If it does not.
     pub fn ask(&mut self, offset: u64, command: &Command) -> Result<Vec<u8>> {
         self.try_ask(offset, command)?.map_err(|e| anyhow!("a request at {offset} failed with NBD error {e}"))
     }
@@ -69,7 +69,7 @@ impl Line {
     /// Writes `n` times `len` bytes, `step` apart, numbered from `stamp` on.
     ///
     /// # Errors
-    /// Where one fails.
+    /// If one fails.
     pub fn writes(
         &mut self,
         content: &mut Content,
@@ -88,7 +88,7 @@ impl Line {
     /// Everything answered is to be durable.
     ///
     /// # Errors
-    /// Where it fails.
+    /// If it fails.
     pub fn flush(&mut self) -> Result<()> {
         self.ask(0, &Command::Flush).map(drop)
     }
@@ -96,7 +96,7 @@ impl Line {
     /// Reads everything and compares it.
     ///
     /// # Errors
-    /// What differs.
+    /// If they differ; the error says in what.
     pub fn check(&mut self, content: &Content) -> Result<()> {
         let size = self.size();
         ensure!(size == content.size(), "the volume has {size} bytes, not {}", content.size());

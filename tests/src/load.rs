@@ -51,7 +51,7 @@ enum What {
     Flush { issued: u64 },
 }
 
-/// How a load ended.
+/// The end of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// As ordered; everything is answered.
@@ -75,7 +75,7 @@ impl Load {
     /// Opens `connections` to the export `name` on the socket at `path`.
     ///
     /// # Errors
-    /// Where one is refused.
+    /// If one is refused.
     pub fn connect(path: &Path, name: &str, connections: usize) -> Result<Load> {
         let (tx, answers) = channel();
         let clients = (0..connections)
@@ -278,7 +278,7 @@ impl Load {
     /// Writes sectors and waits for the answer.
     ///
     /// # Errors
-    /// Where it fails.
+    /// If it fails.
     pub fn write(&mut self, history: &mut History, sectors: Range<u64>, fua: bool) -> Result<()> {
         let sent = self.change(history, 0, sectors, Kind::Write, fua);
         if sent && self.take(history, None)? { Ok(()) } else { bail!("a write failed") }
@@ -297,7 +297,7 @@ impl Load {
     /// Flushes and waits for the answer.
     ///
     /// # Errors
-    /// Where it fails.
+    /// If it fails.
     pub fn flush(&mut self, history: &mut History) -> Result<()> {
         let issued = history.flush_issued();
         let sent = self.send(0, 0..0, What::Flush { issued }, &Command::Flush);

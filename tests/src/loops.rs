@@ -22,7 +22,7 @@ impl Loop {
     /// Over the new file `backing` of `size` bytes, with sectors of `sector` bytes.
     ///
     /// # Errors
-    /// Why there can be none (not root, no loop driver), for a person to read.
+    /// If there can be none (not root, no loop driver); the error says why, for a person to read.
     pub fn new(backing: &Path, size: u64, sector: u32) -> Result<Loop, String> {
         Loop::set_up(backing, size, &["--sector-size", &sector.to_string()])
     }
@@ -49,7 +49,7 @@ impl Loop {
     /// Makes it as long as its file is to be.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn resize(&self, size: u64) -> Result<(), String> {
         let file = std::fs::File::options().write(true).open(&self.backing).map_err(|e| e.to_string())?;
         file.set_len(size).map_err(|e| e.to_string())?;

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Whether `test` cannot run because nothing can be mounted here; says so.
+/// True if `test` cannot run because nothing can be mounted here; says so.
 pub fn impossible(test: &str) -> bool {
     match skip::fuse() {
         Ok(()) => false,
@@ -21,7 +21,7 @@ pub fn impossible(test: &str) -> bool {
     }
 }
 
-/// Whether the kernel lists a mount on `path`.
+/// True if the kernel lists a mount on `path`.
 pub fn listed(path: &Path) -> bool {
     mounts::on(&mounts::all().unwrap_or_default(), path).is_some()
 }
@@ -38,7 +38,7 @@ impl Mounted {
     /// A core of `core` bytes and a place for a write-back cache of `cache` bytes; nothing runs yet.
     ///
     /// # Panics
-    /// Where they cannot be made.
+    /// If they cannot be made.
     pub fn new(core: u64, cache: u64) -> Mounted {
         let dir = tempfile::tempdir_in(std::env::temp_dir()).expect("a folder");
         let path = dir.path().canonicalize().expect("its name");
@@ -68,7 +68,7 @@ impl Mounted {
     /// Opens it for reading and writing, with these further flags.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel refuses.
     pub fn open(&self, flags: i32) -> std::io::Result<File> {
         OpenOptions::new().read(true).write(true).custom_flags(flags).open(self.path())
     }
@@ -76,7 +76,7 @@ impl Mounted {
     /// Serves the core without a cache, as the modelled disk, through the mount only.
     ///
     /// # Errors
-    /// Where it refuses.
+    /// If it refuses.
     pub fn serve_disk(&self) -> Result<Server> {
         let core = format!("hdd:{}?rpm=7200&track=1MiB", self.volume.core.display());
         let mut args = ["--bare", "--core", &core].map(str::to_owned).to_vec();
@@ -89,7 +89,7 @@ impl Mounted {
     /// One number of the running volume's statistics.
     ///
     /// # Errors
-    /// Where there are none, or not this one.
+    /// If there are none, or not this one.
     pub fn number(&self, name: &str) -> Result<u64> {
         let out = self.volume.loligo(&["stats", Volume::NAME, "--json"])?;
         let all: Value = serde_json::from_slice(&out.stdout).context("statistics are JSON")?;

@@ -40,7 +40,7 @@ pub enum Command {
     Trim(u32),
     /// So many bytes are to read as zeros.
     Zeroes {
-        /// How many.
+        /// The length.
         len: u32,
         /// Durable before the answer.
         fua: bool,
@@ -70,7 +70,7 @@ pub struct Client {
 /// behave as none should.
 ///
 /// # Errors
-/// Where nobody listens, or the export is refused.
+/// If nobody listens, or the export is refused.
 pub fn enter(path: &Path, name: &str) -> Result<(UnixStream, u64)> {
     let mut stream =
         UnixStream::connect(path).with_context(|| format!("connecting to {}", path.display()))?;
@@ -84,7 +84,7 @@ impl Client {
     /// Connects to the socket at `path` and enters the export `name`.
     ///
     /// # Errors
-    /// Where nobody listens, or the export is refused.
+    /// If nobody listens, or the export is refused.
     pub fn connect(path: &Path, name: &str, answers: Sender<Answer>) -> Result<Client> {
         let (stream, size) = enter(path, name)?;
         let reads = Arc::new(Mutex::new(HashMap::new()));
@@ -106,7 +106,7 @@ impl Client {
     /// Sends a request; `handle` must not be 0 nor be in flight.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub fn send(&mut self, handle: u64, offset: u64, command: &Command) -> std::io::Result<()> {
         let (kind, fua, len, data): (u16, bool, u32, &[u8]) = match command {
             Command::Read(len) => (0, false, *len, &[]),

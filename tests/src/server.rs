@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The program: `LOLIGO_BIN` where it is set and exists, else built here, with the checks of a test build.
 ///
 /// # Panics
-/// Where it cannot be built.
+/// If it cannot be built.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -70,7 +70,7 @@ impl Volume {
     /// Starts the service, not waiting for it.
     ///
     /// # Errors
-    /// Where the program does not run.
+    /// If the program does not run.
     pub fn launch(&self) -> Result<Server> {
         let mut args = vec!["--mode".to_owned(), self.mode.to_owned()];
         args.extend(["--cache".to_owned(), self.cache.display().to_string()]);
@@ -84,7 +84,7 @@ impl Volume {
     /// Starts the service and waits until clients may come.
     ///
     /// # Errors
-    /// Where it refuses; its own words are in the message.
+    /// If it refuses; its own words are in the message.
     pub fn serve(&self) -> Result<Server> {
         let mut server = self.launch()?;
         server.ready()?;
@@ -94,7 +94,7 @@ impl Volume {
     /// Runs `loligo` with `args` to its end.
     ///
     /// # Errors
-    /// Where the program does not run.
+    /// If the program does not run.
     pub fn loligo(&self, args: &[&str]) -> Result<Output> {
         Ok(self.command(args).output()?)
     }
@@ -120,7 +120,7 @@ impl Server {
     /// stderr and its control socket go to `dir`.
     ///
     /// # Errors
-    /// Where the program does not run.
+    /// If the program does not run.
     pub fn launch(dir: &Path, args: &[String]) -> Result<Server> {
         Server::launch_by(Command::new(program()), dir, args)
     }
@@ -128,7 +128,7 @@ impl Server {
     /// The same by a `command` that becomes the program, on another host for example.
     ///
     /// # Errors
-    /// Where it does not run.
+    /// If it does not run.
     pub fn launch_by(mut command: Command, dir: &Path, args: &[String]) -> Result<Server> {
         command.args(["serve", "--name", Volume::NAME]).args(args);
         Server::spawn(command, dir)
@@ -137,7 +137,7 @@ impl Server {
     /// Starts the daemon with the file `config`, not waiting for it.
     ///
     /// # Errors
-    /// Where the program does not run.
+    /// If the program does not run.
     pub fn daemon(dir: &Path, config: &Path) -> Result<Server> {
         Server::daemon_by(Command::new(program()), dir, config)
     }
@@ -145,7 +145,7 @@ impl Server {
     /// The same by a `command` that becomes the program, with less memory for example.
     ///
     /// # Errors
-    /// Where it does not run.
+    /// If it does not run.
     pub fn daemon_by(mut command: Command, dir: &Path, config: &Path) -> Result<Server> {
         command.args(["daemon", "--config"]).arg(config);
         Server::spawn(command, dir)
@@ -194,7 +194,7 @@ impl Server {
     /// Waits for the line `ready`.
     ///
     /// # Errors
-    /// Where it ends before, or says something else.
+    /// If it ends before, or says something else.
     pub fn ready(&mut self) -> Result<()> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) if line == "ready" => Ok(()),
@@ -210,7 +210,7 @@ impl Server {
     /// Ends it as SIGKILL does.
     ///
     /// # Errors
-    /// Where it was dead already, and not by a signal of ours.
+    /// If it was dead already, and not by a signal of ours.
     pub fn kill(mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("had ended by itself ({status}): {}", self.words());
@@ -235,7 +235,7 @@ impl Server {
     /// Asks it to stop and waits.
     ///
     /// # Errors
-    /// Where it does not.
+    /// If it does not.
     pub fn stop(mut self) -> Result<ExitStatus> {
         self.terminate();
         let status = self.ended()?;
@@ -246,7 +246,7 @@ impl Server {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Where it does not come.
+    /// If it does not come.
     pub fn ended(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

@@ -7,7 +7,7 @@ pub fn skip(what: &str, why: &str) {
     println!("SKIP: {what}: {why}");
 }
 
-/// Whether `program` can be run.
+/// True if `program` can be run.
 pub fn installed(program: &str) -> bool {
     Command::new("sh")
         .args(["-c", "command -v \"$0\"", program])
@@ -17,13 +17,13 @@ pub fn installed(program: &str) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-/// Whether this process is root.
+/// True if this process is root.
 pub fn root() -> bool {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Whether this process can mount through FUSE.
+/// Checks that this process can mount through FUSE.
 ///
 /// # Errors
 /// The reason, for a person to read.

@@ -1,5 +1,5 @@
-//! Claims about real clients of a cached volume: qemu, libnbd, fio, and ext4 through the kernel. What is not installed is
-//! skipped and says so.
+//! Claims about real clients of a cached volume: qemu, libnbd, fio, and ext4 through the kernel. A client
+//! that is not installed is skipped with a message.
 
 #![allow(clippy::print_stderr)]
 

@@ -367,7 +367,7 @@ fn a_filled_folder_and_a_device_with_data_are_refused() {
     let lab = Lab::new("foreign");
     std::fs::create_dir_all(&lab.dir).expect("a folder");
     std::fs::write(lab.dir.join("letter"), "dear").expect("a file");
-    assert!(refused(&lab.up(&[])).contains("not a lab"));
+    assert!(refused(&lab.up(&[])).contains("holds no lab"));
     assert!(lab.dir.join("letter").exists());
     let device = lab.dir.with_extension("dev");
     let empty = Lab::new("empty");

@@ -72,7 +72,7 @@ fn flags(pid: u32) -> Vec<(String, u64)> {
     tasks.filter_map(|t| of(fs::read_to_string(t.path().join("stat")).ok()?)).collect()
 }
 
-/// A file system on a volume. What is stuck is given up when it is dropped by a failed test: the volume's own mount is cut off from
+/// A file system on a volume. A stuck one is given up when it is dropped by a failed test: the volume's own mount is cut off from
 /// its service, so that everybody who waits for it gets an error.
 struct Mounted<'a>(&'a Path, &'a Device);
 
@@ -198,7 +198,7 @@ fn a_service_and_writers_in_one_tight_cgroup_end_right() {
     under_pressure(&groups[0], &groups[0]);
 }
 
-/// Whether this process has CAP_SYS_RESOURCE (number 24).
+/// True if this process has CAP_SYS_RESOURCE (number 24).
 fn may_be_marked() -> bool {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("CapEff:"));

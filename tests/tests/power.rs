@@ -35,7 +35,7 @@ struct Rig {
     volume: Volume,
     history: History,
     rng: Rng,
-    /// How the last life ended, while not everything has been read since.
+    /// The end of the last life, while not everything has been read since.
     after: Option<Crash>,
     answered: u64,
     _dir: tempfile::TempDir,

@@ -25,7 +25,7 @@ fn none_wrong(wrong: Vec<String>) {
 }
 
 #[test]
-fn dependencies_point_downwards_and_async_stays_out_of_data_paths() {
+fn dependencies_point_down_and_async_stays_out_of_data_paths() {
     let all = files(&root().join("crates"), "Cargo.toml");
     assert!(all.len() >= 8);
     none_wrong(

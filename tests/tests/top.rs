@@ -150,8 +150,8 @@ fn the_doctor_sees_this_host_and_a_bad_configuration() {
     assert_eq!((verdict(&all, "config"), status), ("bad".into(), Some(1)));
 }
 
-/// `loligo top` on a terminal of 80 columns and 24 lines; `end` is handed its standard input and the number of its process. What the
-/// terminal was sent, and how it was left.
+/// `loligo top` on a terminal of 80 columns and 24 lines; `end` is handed its standard input and the number
+/// of its process. The result is what the terminal was sent, and how it was left.
 fn on_a_terminal(
     volume: &Volume,
     end: impl FnOnce(&mut std::process::ChildStdin, i32),

@@ -1,5 +1,5 @@
-//! The last line of `make test` is right: what was skipped is not called passed, and what crashed is not forgotten. What failed is
-//! said again right before it.
+//! The last line of `make test` is right: what was skipped is not called passed, and what crashed is not
+//! forgotten. Failed tests are named again right before it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

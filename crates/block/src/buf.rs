@@ -250,7 +250,7 @@ impl Shared {
         self
     }
 
-    /// Whether the first byte sits at a multiple of `align`.
+    /// True if the first byte sits at a multiple of `align`.
     pub fn is_aligned(&self, align: usize) -> bool {
         self.as_ptr().addr().is_multiple_of(align)
     }

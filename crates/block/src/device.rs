@@ -32,7 +32,8 @@ pub trait Device {
     fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit;
     /// Appends what has completed by `now` (after [`Ring::reap`]).
     fn poll(&mut self, ring: &mut Ring, now: u64, out: &mut Vec<Completion>);
-    /// When, in nanoseconds on the clock of `now`, `poll` should be called at the latest even if the ring is silent.
+    /// The time, in nanoseconds on the clock of `now`, at which `poll` should be called at the latest even if
+    /// the ring is silent.
     fn next_deadline(&self) -> Option<u64>;
     /// Operations taken and not yet handed out by `poll`.
     fn in_flight(&self) -> usize;

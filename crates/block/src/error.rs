@@ -1,4 +1,4 @@
-//! Why a device operation failed: a small kind to decide by, and a text to show.
+//! The reason why a device operation failed: a small kind to decide by, and a text to show.
 
 use std::fmt;
 

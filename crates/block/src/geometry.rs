@@ -12,10 +12,10 @@ pub struct Geometry {
     pub logical_block: u32,
     /// Unit it writes without reading first, bytes.
     pub physical_block: u32,
-    /// Whether a completed write may be lost at power loss until a flush.
+    /// True if a completed write may be lost at power loss until a flush.
     pub volatile_cache: bool,
-    /// Whether it has heads to move.
+    /// True if it has heads to move.
     pub rotational: bool,
-    /// Whether zeroed or discarded ranges can be deallocated and then read as zeros.
+    /// True if zeroed or discarded ranges can be deallocated and then read as zeros.
     pub can_unmap: bool,
 }

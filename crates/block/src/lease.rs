@@ -1,5 +1,5 @@
-//! Whether answers may leave: only while the last word that the core is ours is younger than the lease. Time counts on while
-//! the machine sleeps.
+//! The lease that lets answers leave: only while the last word that the core is ours is younger than the
+//! lease. Time counts on while the machine sleeps.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -50,12 +50,12 @@ impl Lease {
         self.until.fetch_max(asked + self.length.as_nanos() as u64, Ordering::Release);
     }
 
-    /// How long a word is good for.
+    /// The validity of a word.
     pub fn length(&self) -> Duration {
         self.length
     }
 
-    /// When it ends, nanoseconds since boot, sleep included.
+    /// The time at which it ends, nanoseconds since boot, sleep included.
     pub fn until(&self) -> u64 {
         self.until.load(Ordering::Acquire)
     }

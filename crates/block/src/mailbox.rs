@@ -28,7 +28,7 @@ impl<T> Mailbox<T> {
     /// An empty one.
     ///
     /// # Errors
-    /// Where the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub fn new() -> Result<Mailbox<T>, IoError> {
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| IoError::from_errno(e.raw_os_error(), "creating an event descriptor"))?;

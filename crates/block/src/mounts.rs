@@ -24,7 +24,7 @@ pub struct Mount {
 /// All mounts, in the order of mounting: of two at one place the later hides the earlier.
 ///
 /// # Errors
-/// Where the kernel shows no list.
+/// If the kernel shows no list.
 pub fn all() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read(LIST)?))
 }

@@ -62,12 +62,12 @@ impl Op {
         }
     }
 
-    /// Whether it touches no bytes.
+    /// True if it touches no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it changes the device's content.
+    /// True if it changes the device's content.
     pub fn changes_data(&self) -> bool {
         match self.kind {
             OpKind::Read(_) | OpKind::Flush => false,
@@ -78,7 +78,7 @@ impl Op {
         }
     }
 
-    /// Whether it touches any byte of `range` (a flush: none).
+    /// True if it touches any byte of `range` (a flush: none).
     pub fn touches(&self, range: &Range<u64>) -> bool {
         let meets = |at: u64, len: u64| at < range.end && at + len > range.start;
         match &self.kind {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The folder of each process.
 ///
 /// # Errors
-/// Where there is no `/proc`.
+/// If there is no `/proc`.
 pub fn folders() -> io::Result<impl Iterator<Item = PathBuf>> {
     let is_number = |name: &[u8]| name.iter().all(u8::is_ascii_digit);
     let all = fs::read_dir("/proc")?.flatten();
@@ -48,7 +48,7 @@ impl Stat {
     /// The state of process `pid`, a number or `self`.
     ///
     /// # Errors
-    /// Where there is no such process.
+    /// If there is no such process.
     pub fn of(pid: impl Display) -> io::Result<Stat> {
         Stat::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat"))?))
             .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is cut short")))
@@ -69,7 +69,7 @@ impl Stat {
     }
 }
 
-/// Whether process `pid` has ended or is about to.
+/// True if process `pid` has ended or is about to.
 pub fn has_ended(pid: impl Display) -> bool {
     Stat::of(pid).map_or(true, |s| s.is_ended())
 }

@@ -22,7 +22,7 @@ pub enum ReqKind {
     Discard,
     /// Every write answered before this came, on any connection, is durable when it is answered.
     Flush,
-    /// Which parts of the range hold data (NBD base:allocation).
+    /// The parts of the range that hold data (NBD base:allocation).
     Status,
 }
 
@@ -41,7 +41,7 @@ pub struct Request {
     pub fua: bool,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReqError {
     /// A device failed, or the data is damaged (EIO).
@@ -72,9 +72,9 @@ impl From<&IoError> for ReqError {
 pub struct Extent {
     /// Bytes.
     pub len: u64,
-    /// Whether anything is stored there.
+    /// True if anything is stored there.
     pub allocated: bool,
-    /// Whether it reads as zeros.
+    /// True if it reads as zeros.
     pub zero: bool,
 }
 

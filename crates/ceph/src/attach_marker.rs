@@ -20,7 +20,7 @@ pub struct AttachMarker {
     pub image: String,
     /// The cache's UUID.
     pub cache: String,
-    /// How often the cache has been attached.
+    /// The number of times that the cache has been attached.
     pub generation: u64,
     /// The host that has it.
     pub host: String,
@@ -44,7 +44,7 @@ impl AttachMarker {
         self
     }
 
-    /// Whether it speaks of this image.
+    /// True if it speaks of this image.
     pub fn is_of(&self, identity: &ImageIdentity) -> bool {
         (&self.fsid, &self.image) == (&identity.fsid, &identity.id)
     }

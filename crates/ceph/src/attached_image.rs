@@ -73,9 +73,9 @@ pub struct AttachedImage {
     pub(crate) spec: ImageSpec,
     /// Its identity.
     pub identity: ImageIdentity,
-    /// How its bytes lie in its objects.
+    /// The layout of its bytes in its objects.
     pub layout: Layout,
-    /// Who we are to the cluster, and what our lock calls itself.
+    /// Our name to the cluster, and our lock's name for itself.
     holder: Mutex<LockHolder>,
     pub(crate) loss: Loss,
     /// The part that is gone of those that make the image ours, while somebody answers.
@@ -107,7 +107,7 @@ pub struct AttachedImage {
     notices: Mutex<Sender<Notice>>,
     /// Operations that have landed for the device.
     pub(crate) inbox: Mailbox<Landed>,
-    /// Whether the image is still ours.
+    /// The lease, which says whether the image is still ours.
     pub lease: Arc<Lease>,
     /// Snapshots that wait for our word.
     asked: AtomicU32,
@@ -290,7 +290,7 @@ impl AttachedImage {
         }
     }
 
-    /// Who we are to the cluster, and what our lock calls itself.
+    /// Our name to the cluster, and our lock's name for itself.
     pub fn holder(&self) -> LockHolder {
         self.holder.lock().clone()
     }
@@ -327,24 +327,25 @@ impl AttachedImage {
         self.header.cluster.may_send_until(self.lease.until() + SEND_AFTER);
     }
 
-    /// Another client has said at some time after `asked` that the lock names us: this one may send again. Nothing is answered by
-    /// that. Whoever finds a lock whose holder does not watch the image takes it at once.
+    /// Another client has said at some time after `asked` that the lock names us: this one may send again.
+    /// Nothing is answered by that. A client that finds a lock whose holder does not watch the image takes it
+    /// at once.
     pub(crate) fn vouched(&self, asked: u64) {
         let length = self.lease.length().as_nanos() as u64;
         self.header.cluster.may_send_until(asked + length + SEND_AFTER);
     }
 
-    /// Whether this client may send: nothing leaves it once nobody has said for a while that the image is ours.
+    /// True if this client may send: nothing leaves it once nobody has said for a while that the image is ours.
     pub fn may_send(&self) -> bool {
         self.header.cluster.may_send()
     }
 
-    /// Whether the image is another's.
+    /// True if the image is another's.
     pub fn is_lost(&self) -> bool {
         self.lease.now() == Hold::Lost
     }
 
-    /// Why the image is another's, once that is so.
+    /// The reason why the image is another's, once that is so.
     pub fn why_lost(&self) -> Option<String> {
         self.loss.why()
     }
@@ -410,12 +411,12 @@ impl AttachedImage {
         self.context.lock().clone()
     }
 
-    /// Why dirty data goes through librbd block by block; nothing: it goes by object.
+    /// The reason why dirty data goes through librbd block by block; nothing: it goes by object.
     pub fn why_librbd(&self) -> Option<String> {
         self.why_librbd.lock().clone()
     }
 
-    /// Whether groups may be sent at all.
+    /// True if groups may be sent at all.
     pub(crate) fn groups_allowed(&self) -> bool {
         !self.librbd_only.load(Ordering::Relaxed)
     }
@@ -508,7 +509,7 @@ impl AttachedImage {
         begun.inspect_err(|_| self.cutting.store(false, Ordering::Release))
     }
 
-    /// Whether OSDs may still cut off what lies behind its end.
+    /// True if OSDs may still cut off what lies behind its end.
     pub fn is_being_cut(&self) -> bool {
         self.cutting.load(Ordering::Acquire)
     }

@@ -20,14 +20,16 @@ const PATIENCE: &str = "15";
 const FENCED: u32 = 864_000;
 /// The same for a client of our own that is about to end: longer than its end takes.
 const ENDING: u32 = 3600;
-/// How long a client may send before anybody has said that its image is ours: until then its cache is being opened.
+/// The time that a client may send before anybody has said that its image is ours: until then its cache is
+/// being opened.
 const OPENING: Duration = Duration::from_secs(600);
 
 /// Beyond these librados makes whoever submits wait.
 const IN_FLIGHT_BYTES: &str = "4294967296";
 const IN_FLIGHT_OPS: &str = "1048576";
 
-/// Whether whoever takes an image has its owner refused. Others go by it as well, so that a client that looks sees what they see.
+/// The option by which a client that takes an image has its owner refused. Others go by it as well, so that a
+/// client that looks sees what they see.
 const BREAKS: &str = "rbd_blocklist_on_break_lock";
 
 /// Options that a core needs as stated, whatever a file or the cluster's own configuration say (`ceph config set client ...`):
@@ -226,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// Whether this client may send: somebody has said lately that what it owns is still its.
+    /// True if this client may send: somebody has said lately that what it owns is still its.
     pub(crate) fn may_send(&self) -> bool {
         self.fence.as_ref().is_none_or(Fence::is_open)
     }
@@ -403,7 +405,7 @@ impl Drop for Pool {
     }
 }
 
-/// Why an image is not taken on a host whose late writes could reach it.
+/// The reason why an image is not taken on a host whose late writes could reach it.
 fn unfenceable(why: &str) -> CephError {
     CephError::Named(format!(
         "nothing would keep this client's writes from going out after another took the image over: {why}. RBD cores need \
@@ -422,7 +424,8 @@ pub(crate) fn string(buf: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Why a cluster did not let a client in, and the mend: librados says it with numbers that mean something else elsewhere.
+/// The reason why a cluster did not let a client in, and the mend: librados says it with numbers that mean
+/// something else elsewhere.
 fn refused(spec: &ImageSpec, code: i32) -> CephError {
     let id = spec.id.as_deref().unwrap_or("admin");
     let keyring = match &spec.keyring {

@@ -6,7 +6,7 @@ pub enum CephError {
     /// No librados or librbd, or one that lacks a function.
     #[error("{library} cannot be used ({why}): apt-get install librbd1")]
     Library {
-        /// Which one.
+        /// The name of the library.
         library: &'static str,
         /// The loader's words.
         why: String,

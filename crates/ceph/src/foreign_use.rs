@@ -8,7 +8,8 @@ use crate::lock_record::LockRecord;
 use crate::snapc::SnapContext;
 use std::sync::Arc;
 
-/// How a client that was fenced leaves its image, asked by another. Nothing: the lock is not its any more.
+/// The lock record that a fenced client leaves in its image, asked by another. Nothing: the lock is not its
+/// any more.
 pub(crate) fn left_by(image: &AttachedImage) -> Result<Option<LockRecord>, CephError> {
     let cluster = Arc::new(Cluster::connect(&image.spec, Purpose::Look)?);
     let id = &image.identity;

@@ -32,7 +32,7 @@ pub(crate) fn leaves_client() {
     LEFT.store(true, Ordering::Relaxed);
 }
 
-/// Whether threads of clients go on until the process is gone. An orderly exit takes the data of their libraries away before.
+/// True if threads of clients go on until the process is gone. An orderly exit takes the data of their libraries away before.
 pub fn has_left_clients() -> bool {
     LEFT.load(Ordering::Relaxed)
 }
@@ -77,12 +77,13 @@ impl CancelFlag {
         if state.is_cut { Err(what) } else { says.send(what).map_err(|unheard| unheard.0) }
     }
 
-    /// Whether the attach has been given up.
+    /// True if the attach has been given up.
     pub(crate) fn is_cut(&self) -> bool {
         self.0.lock().is_cut
     }
 
-    /// The attach is given up. What is carried out of it later would be so behind the back of the next client.
+    /// The attach is given up. Any part of it carried out later would be so behind the back of the next
+    /// client.
     pub(crate) fn cut(&self) {
         let mut state = self.0.lock();
         state.is_cut = true;

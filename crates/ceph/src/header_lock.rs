@@ -1,4 +1,4 @@
-//! Who holds an image's lock, asked of the header itself: by any client, and without opening the image.
+//! The holder of an image's lock, asked of the header itself: by any client, and without opening the image.
 
 use crate::CephError;
 use crate::cluster::{Pool, text};

@@ -62,7 +62,7 @@ impl HeaderWatch {
         Ok(HeaderWatch { heard, watch })
     }
 
-    /// Whether somebody else may have had the lock since: an OSD tells of that before it answers whoever takes it next.
+    /// True if somebody else may have had the lock since: an OSD tells of that before it answers whoever takes it next.
     pub(crate) fn somebody_came(&self) -> bool {
         let lib = self.heard.pool.cluster.lib;
         self.flush();

@@ -1,6 +1,6 @@
 //! The identity of an image.
 
-/// Which image this is, however it is called.
+/// The identity of an image, however it is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageIdentity {
     /// The cluster.

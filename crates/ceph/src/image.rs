@@ -13,9 +13,9 @@ use std::ptr::{null, null_mut};
 pub mod feature {
     /// The object map and snapshots are guarded by one writer at a time.
     pub const EXCLUSIVE_LOCK: u64 = 1 << 2;
-    /// Which objects exist.
+    /// The feature that tracks which objects exist.
     pub const OBJECT_MAP: u64 = 1 << 3;
-    /// Which objects changed since a snapshot.
+    /// The feature that tracks which objects changed since a snapshot.
     pub const FAST_DIFF: u64 = 1 << 4;
     /// Every write goes to a journal first.
     pub const JOURNALING: u64 = 1 << 6;
@@ -27,7 +27,7 @@ pub mod feature {
     pub const DIRTY_CACHE: u64 = 1 << 11;
 }
 
-/// Who watches an image: every client that has it open for writing.
+/// A watcher of an image: every client that has it open for writing.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct WatcherInfo {
     /// Its address, as `ip:port/nonce`.
@@ -48,7 +48,7 @@ const KERNEL: u64 = 0xffff_0000_0000_0000;
 pub(crate) const UNMAP: &str = "the kernel of that host has it mapped (krbd): unmount it and 'rbd unmap' it there. --steal \
      cuts the device off: file systems on it fail with EIO until it is unmapped by 'rbd unmap -o force'";
 
-/// Who holds an image's lock.
+/// The holder of an image's lock.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LockHolder {
     /// As `client.4123`.
@@ -60,18 +60,18 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    /// Whether it is the kernel of its host.
+    /// True if it is the kernel of its host.
     pub(crate) fn is_kernel(&self) -> bool {
         let number = self.cookie.strip_prefix("auto ").and_then(|n| n.parse::<u64>().ok());
         number.is_some_and(|n| n >= KERNEL)
     }
 
-    /// Whether it is one of these: a holder that does not watch its image is dead, or cut off.
+    /// True if it is one of these: a holder that does not watch its image is dead, or cut off.
     pub(crate) fn is_among(&self, watchers: &[WatcherInfo]) -> bool {
         watchers.iter().any(|w| w.address == self.address)
     }
 
-    /// Whether it mirrors the image to another cluster. Such a daemon may take the lock to remove snapshots that it has copied, and
+    /// True if it mirrors the image to another cluster. Such a daemon may take the lock to remove snapshots that it has copied, and
     /// lets it go when asked.
     pub(crate) fn mirrors(&self, watchers: &[WatcherInfo]) -> bool {
         watchers.iter().any(|w| w.mirrors && w.address == self.address)
@@ -176,7 +176,7 @@ impl Image {
         check(|| "letting the image's exclusive lock go".to_owned(), code).map(drop)
     }
 
-    /// Whether this client holds the lock: an OSD is asked.
+    /// True if this client holds the lock: an OSD is asked.
     pub fn is_owner(&self) -> Result<bool, CephError> {
         let mut owner = 0;
         // SAFETY: the handle is live, and one number is written.
@@ -260,7 +260,7 @@ impl Image {
         self.number("flags", self.lib.rbd_get_flags)
     }
 
-    /// How its bytes lie in its objects.
+    /// The layout of its bytes in its objects.
     pub fn layout(&self) -> Result<Layout, CephError> {
         let mut info = MaybeUninit::<ImageInfo>::zeroed();
         // SAFETY: the handle is live, and what is written is as long as is said.
@@ -275,7 +275,7 @@ impl Image {
         })
     }
 
-    /// Whether it is of the first format, which has no features.
+    /// True if it is of the first format, which has no features.
     pub fn is_old(&self) -> Result<bool, CephError> {
         let mut old = 0;
         // SAFETY: the handle is live, and the function writes one byte.
@@ -299,7 +299,7 @@ impl Image {
         unsafe { (self.lib.rbd_get_data_pool_id)(self.handle) }
     }
 
-    /// Who holds its lock: read from the image's header, so that the lock itself is not asked for.
+    /// The holder of its lock: read from the image's header, so that the lock itself is not asked for.
     pub fn lock_holder(&self) -> Result<Option<LockHolder>, CephError> {
         let mut room = 1024;
         loop {

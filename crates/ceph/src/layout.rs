@@ -1,4 +1,4 @@
-//! How the bytes of an image lie in its objects.
+//! The layout of an image's bytes in its objects.
 //!
 //! RBD spreads units of `stripe_unit` bytes over `stripe_count` objects in turn. The object size and the stripe unit are two
 //! numbers even where the count is 1, so that each has a type.
@@ -47,13 +47,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether object `n` holds the bytes from `n` times the object size on, in order: one object takes no turns, and whole objects
+    /// True if object `n` holds the bytes from `n` times the object size on, in order: one object takes no turns, and whole objects
     /// in turn are what they are without turns.
     pub fn is_linear(self) -> bool {
         self.count <= 1 || self.unit.0 == self.object.0
     }
 
-    /// Why a group of writes cannot go to one object; nothing: it can.
+    /// The reason why a group of writes cannot go to one object; nothing: it can.
     pub(crate) fn ungrouped(self) -> Option<String> {
         (!self.is_linear()).then(|| {
             format!("it is striped over {} objects in units of {} bytes", self.count, self.unit.bytes())

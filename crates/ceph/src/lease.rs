@@ -1,6 +1,6 @@
-//! Whether the image is still ours. Answers leave only while the last positive word of an OSD is younger than the lease, which
-//! is shorter than the time after which somebody else may take the image over unasked; soon after it nothing is sent any more
-//! (`fence`).
+//! The lease, which says whether the image is still ours. Answers leave only while the last positive word of
+//! an OSD is younger than the lease, which is shorter than the time after which somebody else may take the
+//! image over unasked; soon after it nothing is sent any more (`fence`).
 //!
 //! Two threads ask. One asks through the client that has the image. It is not heard while that client may not send: then the
 //! other connects as a client of its own, once the cluster answers, and reads who holds the lock. While that is this client nobody
@@ -66,7 +66,7 @@ impl Drop for Poller {
     }
 }
 
-/// Why the image is not known to be ours.
+/// The reason why the image is not known to be ours.
 enum Doubt {
     /// It is not.
     Lost(String),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The hold on the image of an earlier attach. The lock that still carries these names shows that nobody had the image since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRecord {
-    /// Who held the lock.
+    /// The client that held the lock.
     #[serde(flatten)]
     pub holder: LockHolder,
     /// The newest snapshot sequence then known.
@@ -54,7 +54,7 @@ impl Loss {
         Loss { at: since.as_secs(), why: why.to_owned() }
     }
 
-    /// How long ago, in words.
+    /// The time since then, in words.
     pub(crate) fn ago(&self) -> String {
         let now = Loss::now("").at;
         match now.saturating_sub(self.at) {
@@ -66,7 +66,7 @@ impl Loss {
 }
 
 impl LockRecord {
-    /// Whether that hold is of this cache: a client's number is never given again, and one that has lost its image sends nothing
+    /// True if that hold is of this cache: a client's number is never given again, and one that has lost its image sends nothing
     /// any more, so that it cannot take the lock back. The cookie changes whenever librbd has to watch the image anew.
     pub(crate) fn knows(&self, holder: &LockHolder) -> bool {
         holder.client == self.holder.client

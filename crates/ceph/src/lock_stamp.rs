@@ -1,10 +1,11 @@
 //! The lock of an image that is taken from its holder, so that it shows afterwards whether anybody else came meanwhile.
 //!
-//! Between breaking a lock and taking it lies a moment in which nobody holds it, and a client that dies in it leaves no lock as its
-//! record. What shows then that nobody was there is the header's version: it moves with every change, and whoever writes to the
-//! image takes its lock first, which is one; watching moves it not. But a client may die before it has noted the version that its
-//! breaking made, and nobody can tell that number before. So the operation that breaks the lock carries a *stamp* in place of
-//! the time: while the header's time of change is exactly that, nobody has changed it since (nor begun to watch it).
+//! Between breaking a lock and taking it lies a moment in which nobody holds it, and a client that dies in it
+//! leaves no lock as its record. The header's version shows then that nobody was there: it moves with every
+//! change, and whoever writes to the image takes its lock first, which is one; watching moves it not. But a
+//! client may die before it has noted the version that its breaking made, and nobody can tell that number
+//! before. So the operation that breaks the lock carries a *stamp* in place of the time: while the header's
+//! time of change is exactly that, nobody has changed it since (nor begun to watch it).
 
 use crate::CephError;
 use crate::cluster::{Pool, text};
@@ -30,7 +31,7 @@ fn header(id: &str) -> Result<CString, CephError> {
     text(&format!("rbd_header.{id}"))
 }
 
-/// Whether the last change of the header of image `id` was made with `stamp`.
+/// True if the last change of the header of image `id` was made with `stamp`.
 ///
 /// # Errors
 /// If the header cannot be read.

@@ -34,7 +34,7 @@ impl Loss {
         self.say(Said::Nobodys);
     }
 
-    /// Waits until the image is lost, and says why; nothing: nobody is to be told any more. Whoever waits here waits for
+    /// Waits until the image is lost, and says why; nothing: nobody is to be told any more. A waiter here waits for
     /// nothing of Ceph's: a question to a cluster that refuses this client may have no answer.
     pub(crate) fn wait(&self) -> Option<String> {
         let mut said = self.said.lock();
@@ -42,7 +42,7 @@ impl Loss {
         Loss::found_in(said.as_ref())
     }
 
-    /// Why the image is lost, if it was by now.
+    /// The reason why the image is lost, if it was by now.
     pub(crate) fn why(&self) -> Option<String> {
         Loss::found_in(self.said.lock().as_ref())
     }

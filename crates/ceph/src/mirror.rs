@@ -1,8 +1,9 @@
-//! Who mirrors an image to another cluster: `rbd-mirror` of that cluster has the image open, watches it, and never writes to its
-//! data.
+//! The daemon that mirrors an image to another cluster: `rbd-mirror` of that cluster has the image open,
+//! watches it, and never writes to its data.
 //!
-//! It is known by what only such a daemon does: it writes the state of the copy into the pool's `rbd_mirroring` object, where the
-//! OSD notes by itself which client that was. Client numbers are never given again. Whoever cannot be known so is a user like any other.
+//! It is known by what only such a daemon does: it writes the state of the copy into the pool's
+//! `rbd_mirroring` object, where the OSD notes by itself which client that was. Client numbers are never
+//! given again. A client that cannot be known so is a user like any other.
 
 use crate::cluster::{Pool, text};
 use crate::ffi::{Library, OmapIterT};
@@ -19,7 +20,7 @@ const ENABLED: u8 = 1;
 /// RADOS' number for a client (`CEPH_ENTITY_TYPE_CLIENT`).
 const CLIENT: u8 = 8;
 
-/// Marks those of `watchers` of image `id` that mirror it. Whether the image is mirrored at all.
+/// Marks those of `watchers` of image `id` that mirror it. True if the image is mirrored at all.
 pub(crate) fn find(pool: &Pool, id: &str, watchers: &mut [WatcherInfo]) -> bool {
     let key = format!("image_{id}");
     let Some(global) =

@@ -23,7 +23,7 @@ struct Pool {
     tier_of: i64,
 }
 
-/// Why groups of writes do not suit the pool; empty: they do.
+/// The reason why groups of writes do not suit the pool; empty: they do.
 ///
 /// # Errors
 /// If the monitors cannot be asked.

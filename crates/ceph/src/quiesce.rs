@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(5);
 /// The same while nothing is.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long operations under way are waited for at a time.
+/// The time that operations under way are waited for at a time.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Each attempt of the requester's to reach us.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -66,9 +66,9 @@ pub struct Report {
     pub quiesced: u64,
     /// Snapshots that were refused.
     pub refused: u64,
-    /// How long the last requester waited, seconds.
+    /// The time that the last requester waited, seconds.
     pub last_wait: f64,
-    /// Why the image is lost.
+    /// The reason why the image is lost.
     pub lost: Option<String>,
 }
 
@@ -329,7 +329,7 @@ impl Watch {
         }
     }
 
-    /// Whether the snapshot has been taken, as far as the header says.
+    /// True if the snapshot has been taken, as far as the header says.
     fn header_moved(&self) -> bool {
         crate::snapc::SnapContext::read(&self.image.header, &self.image.identity.id)
             .is_ok_and(|c| c.seq != self.seq)
@@ -372,7 +372,7 @@ impl Watch {
         }
     }
 
-    /// Whether the image holds the moment by now.
+    /// Looks whether the image holds the moment by now.
     fn look_at_freeze(&mut self, since: Instant) {
         let answer = self.answer.as_ref().map(Receiver::try_recv);
         match answer {
@@ -477,8 +477,8 @@ impl Watch {
         }
     }
 
-    /// Goes along with another size, with the gate closed. What was cut off is void although it may be there again: a volume
-    /// that got smaller stays so, and grows at the next start.
+    /// Goes along with another size, with the gate closed. The part that was cut off is void although it may
+    /// be there again: a volume that got smaller stays so, and grows at the next start.
     fn follow_size(&mut self) -> Result<(), CephError> {
         let size = self.look_for_cut()?;
         let end = self.image.limit();

@@ -11,7 +11,7 @@ pub const TESTED: [Release; 3] = [Release(16, 2, 15), Release(18, 2, 7), Release
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release(pub u32, pub u32, pub u32);
 
-/// How far a release is tested.
+/// The extent to which a release is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tested {
     /// The suites ran on it.
@@ -23,7 +23,7 @@ pub enum Tested {
 }
 
 impl Release {
-    /// How far it is tested.
+    /// The extent to which it is tested.
     pub fn tested(self) -> Tested {
         if TESTED.contains(&self) {
             return Tested::Itself;

@@ -48,8 +48,8 @@ impl SnapContext {
         Ok(read)
     }
 
-    /// The same with the version of the header, which moves with every change of it and with nothing else. Whoever writes to
-    /// the image takes its lock before, which is such a change.
+    /// The same with the version of the header, which moves with every change of it and with nothing else. A
+    /// client that writes to the image takes its lock before, which is such a change.
     ///
     /// # Errors
     /// As [`SnapContext::read`].

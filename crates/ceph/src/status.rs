@@ -35,15 +35,15 @@ pub struct ImageStatus {
     pub size: u64,
     /// Feature bits as librbd numbers them.
     pub features: u64,
-    /// Who holds the exclusive lock.
+    /// The holder of the exclusive lock.
     pub lock: Option<LockHolder>,
-    /// Who has it open for writing.
+    /// The clients that have it open for writing.
     pub watchers: Vec<WatcherInfo>,
     /// The cache that may hold what it lacks.
     pub cache: Option<AttachMarker>,
-    /// Why it cannot be a core at all; empty: it can.
+    /// The reason why it cannot be a core at all; empty: it can.
     pub refused: Vec<String>,
-    /// Why dirty data goes out through librbd, block by block; empty: by object, grouped.
+    /// The reason why dirty data goes out through librbd, block by block; empty: by object, grouped.
     pub ungrouped: Vec<String>,
     /// Warnings.
     pub warnings: Vec<String>,
@@ -90,7 +90,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     })
 }
 
-/// Who stands in the way: a client that has it, and a cache that holds what it may lack.
+/// The holders that stand in the way: a client that has it, and a cache that holds what it may lack.
 fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&AttachMarker>) -> Vec<String> {
     let mut why = Vec::new();
     // Whoever holds the lock of an image with a mark is that cache, dead or alive, unless others came between.

@@ -1,6 +1,7 @@
-//! Who may change the image's objects now. Every change passes the gate and is counted until it is over; whoever changes what
-//! all of them carry (the snapshot context) closes it and waits until none is under way. Without a fresh word that the image is
-//! ours nothing passes either: after a sleep the cluster may have forgotten that this client was fenced.
+//! The gate before changes of the image's objects. Every change passes the gate and is counted until it is
+//! over; whoever changes what all of them carry (the snapshot context) closes it and waits until none is
+//! under way. Without a fresh word that the image is ours nothing passes either: after a sleep the cluster
+//! may have forgotten that this client was fenced.
 
 use loligo_block::lease::{Hold, Lease};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -56,7 +57,7 @@ impl WriteGate {
         Pass::Epoch(s.epoch)
     }
 
-    /// Whether nothing will ever pass again.
+    /// True if nothing will ever pass again.
     pub(crate) fn is_lost(&self) -> bool {
         self.lease.now() == Hold::Lost
     }

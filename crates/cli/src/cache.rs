@@ -22,9 +22,10 @@ use std::time::Duration;
 /// serves that core from its share. Each core keeps a cache of its own: its load, its dirty data and its damage do not
 /// touch the others.
 ///
-/// One process has a pool at a time. 'show', 'attach', 'detach' and 'resize' of a core work while none does, and while it is the
-/// daemon that serves volumes from it: it does then what is asked, and the other volumes are served on. 'create', 'dissolve' and
-/// 'resize' of the pool itself need a pool that nobody has; so does everything, where a 'loligo serve' has it.
+/// Only one process can have a pool at a time. 'show', 'attach', 'detach' and 'resize' of a core work while
+/// no process has the pool. They also work while the daemon serves volumes from it: the daemon carries them
+/// out, and the other volumes go on. 'create', 'dissolve' and 'resize' of the pool itself need a pool that no
+/// process has. While a 'loligo serve' has the pool, no command works.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Sizes are bytes, or k, m, g, t in either case, optionally followed by iB: powers of 1024.
@@ -74,8 +75,9 @@ enum Command {
     ///
     /// The share begins with what it is promised. Its cache is made when the core is first served.
     ///
-    /// Where the daemon serves other cores of the pool, and these have grown into all of it, they give back what they have beyond their
-    /// own promise first: what is dirty there is written to their disks, which takes a while. Ctrl-C gives that up.
+    /// The daemon may serve other cores of the pool, and these may have grown into all of it. They then give
+    /// back what they have beyond their own promise first. Dirty data there is written to their disks, which
+    /// takes a while. Ctrl-C gives that up.
     Attach {
         /// The pool
         path: PathBuf,
@@ -90,10 +92,10 @@ enum Command {
         min: u64,
         /// Bytes that it may have, for good (default: eight times --min, at most the pool)
         ///
-        /// What it may have costs about 8.3 bytes of memory for each 4 KiB, what it has 12 more.
+        /// Memory: about 8.3 bytes for each 4 KiB that it may have, and 12 more for each that it has.
         #[arg(long, value_name = "SIZE", value_parser = values::size)]
         max: Option<u64>,
-        /// What it gets of what several want, in proportion to the others'
+        /// Its weight when what several cores want is divided
         #[arg(long, value_name = "N", default_value_t = 100)]
         weight: u32,
         /// Shards of its cache, for good; each has a thread, those of an RBD image have one
@@ -107,8 +109,8 @@ enum Command {
     },
     /// Take a core's share away
     ///
-    /// Refused while it is served, and while its cache holds what the core does not have. Other cores of the pool may be served
-    /// by the daemon meanwhile.
+    /// Refused while it is served, and while its cache holds data that the core does not have. The daemon may
+    /// go on serving other cores of the pool.
     Detach {
         /// The pool
         path: PathBuf,
@@ -122,9 +124,10 @@ enum Command {
     },
     /// Change a core's share, or take in what the pool's device has grown by
     ///
-    /// A share that gets smaller drops what is clean in the part it loses; what is dirty is moved. Its cache must have been
-    /// stopped cleanly, or be served by the daemon: then --size acts at once, and what is dirty in the part that goes is written to
-    /// the core. With --min and --weight alone the shares that are served follow in the seconds after.
+    /// A share that gets smaller drops the clean data in the part that it loses, and moves the dirty data.
+    /// Its cache must have been stopped cleanly, or be served by the daemon. In a served cache --size acts at
+    /// once, and dirty data in the lost part is written to the core. With --min and --weight alone, served
+    /// shares follow within seconds.
     Resize {
         /// The pool
         path: PathBuf,
@@ -136,7 +139,7 @@ enum Command {
         /// Bytes that nobody takes from it
         #[arg(long, value_name = "SIZE", value_parser = values::size, requires = "core")]
         min: Option<u64>,
-        /// What it gets of what several want
+        /// Its weight when what several cores want is divided
         #[arg(long, value_name = "N", requires = "core")]
         weight: Option<u32>,
         #[command(flatten)]
@@ -161,7 +164,7 @@ struct Beside {
 }
 
 impl Beside {
-    /// The pool at `path`, if it is the daemon's. Where that cannot be asked, the device's lock tells.
+    /// The pool at `path`, if it is the daemon's. If that cannot be asked, the device's lock tells.
     fn of(path: &Path) -> Option<Beside> {
         let path = path.canonicalize().ok()?;
         let daemon = DaemonClient::new().ok()?;
@@ -192,7 +195,8 @@ impl Beside {
     fn attach(self, a: Attach, limit: Option<Duration>) -> Result<u16> {
         if self.view.free_bytes < a.min {
             say!(
-                "{} bytes are free, {} are wanted: cores that are served give what they have beyond their promise; Ctrl-C gives it up",
+                "{} bytes are free, {} are wanted: served cores give back what they have beyond their \
+                promise; Ctrl-C gives up",
                 self.view.free_bytes,
                 a.min
             );
@@ -264,7 +268,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         }
         Command::Resize { path, core: Some(core), size, min, weight, patience, json } => {
             if size.is_none() && min.is_none() && weight.is_none() {
-                return refuse("nothing is to change: give --size, --min or --weight");
+                return refuse("nothing to change: give --size, --min or --weight");
             }
             let to = Resize { size, min, weight };
             let change = match Beside::of(&path) {

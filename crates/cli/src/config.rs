@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
   [daemon]
   metrics = \"127.0.0.1:9283\"       # Prometheus text; left out: none
-  state-dir = \"/var/lib/loligo\"    # what the daemon remembers
+  state-dir = \"/var/lib/loligo\"    # the daemon's memory
 
   [volume.osd0]                    # the volume's name
   core = \"/dev/disk/by-id/wwn-0x5000c500a1b2c3d4\"
@@ -64,9 +64,9 @@ enum What {
         #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
         config: PathBuf,
     },
-    /// Show what a daemon started with a file would serve: with what was set by command since
+    /// Show what a daemon started with a file would serve, including changes made by command
     ///
-    /// Where a section is not right, the others are shown, and the exit status is 3.
+    /// If a section is not right, the others are shown, and the exit status is 3.
     Show {
         /// The file; left out: that of the daemon that runs here, or else /etc/loligo/loligod.toml
         #[arg(long, value_name = "FILE")]
@@ -77,7 +77,7 @@ enum What {
     },
     /// Have the running daemon read its file again
     ///
-    /// Where a section is not right, or a file for TLS cannot be used, the others count, and the exit status is 1.
+    /// If a section is not right, or a file for TLS cannot be used, the others count, and the exit status is 1.
     Reload {
         #[command(flatten)]
         json: Json,

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Parent of the scratch folder (default: the system's temporary folder)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where the report goes
+    /// The file that the report goes to
     #[arg(long, value_name = "FILE", default_value = "loligo-demo.html")]
     report: PathBuf,
     /// Print JSON instead of a table
@@ -45,7 +45,7 @@ struct Ceph {
     /// Parent of the scratch folder, which holds the lab and the caches [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where the report goes
+    /// The file that the report goes to
     #[arg(long, value_name = "FILE", default_value = "loligo-demo-ceph.html")]
     report: PathBuf,
     /// Copies of each object, 1 to 3
@@ -76,7 +76,7 @@ fn on_a_disk(dir: Option<PathBuf>, report: PathBuf, json: bool) -> Result<()> {
     demo::run(&DemoOptions { place: place(dir)?, report, json, sizes, times })
 }
 
-/// Where a demo runs.
+/// The place where a demo runs.
 fn place(dir: Option<PathBuf>) -> Result<Place> {
     let mut place = Place::here()?;
     place.dir = dir.unwrap_or(place.dir);

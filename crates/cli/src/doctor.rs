@@ -7,11 +7,12 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Look for what stands in the way of volumes on this host, and say the mend
+/// Find faults of this host that prevent or endanger volumes, and print how to mend them
 ///
-/// Kernel and modules, memory and limits, the clock, the daemon's folders and unit, Ceph's libraries, LVM's filters, and every cache
-/// and core of the daemon's configuration: the file system it is on, or the device and who else uses it. Nothing is changed.
-/// What cannot be told from here (in a container, or without being root) is unknown.
+/// Checks kernel and modules, memory and limits, the clock, the daemon's folders and unit, Ceph's libraries
+/// and LVM's filters. Checks every cache and core of the daemon's configuration, too: the file system of a
+/// file, or the device and its other users. Nothing is changed. A check that cannot be made (in a container,
+/// or without root) is reported as unknown.
 ///
 /// Exit status 1 where something is bad; 0 otherwise, warnings included.
 #[derive(Debug, clap::Args)]

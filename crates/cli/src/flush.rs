@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 /// Write everything dirty to the core
 ///
-/// Returns when the core has, durably, everything that was dirty at the call; progress goes to stderr. Data that does not
-/// match its checksum is never written: the command then names its address, fails, and the data stays dirty.
+/// Returns when the core durably has everything that was dirty at the call. Progress goes to stderr. Data
+/// that does not match its checksum is never written: the command then names its address and fails, and the
+/// data stays dirty.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The volume

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 /// Check every checksum of a stopped cache
 ///
-/// Shows the superblock, what is occupied and what is dirty, and reads everything: both superblocks, checkpoints, the
-/// journal, all data. Changes nothing. Exit status 1 where something is damaged.
+/// Shows the superblock and the occupied and dirty space, and reads everything: both superblocks,
+/// checkpoints, the journal, all data. Changes nothing. The exit status is 1 if something is damaged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The cache: a file or block device

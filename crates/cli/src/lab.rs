@@ -24,8 +24,9 @@ use std::time::Instant;
 
 /// A real Ceph cluster on this machine, for tests, demos and benchmarks
 ///
-/// Monitor, manager and OSDs (BlueStore, cephx on) of the system's packages run in a folder of their own, with their own
-/// ports. Several labs can run side by side; no other cluster, and no process that the lab did not start, is ever touched.
+/// Runs monitor, manager and OSDs (BlueStore, cephx on) from the system's packages, in a folder of their own
+/// and with their own ports. Several labs can run side by side. A lab never touches another cluster, nor a
+/// process that it did not start.
 #[derive(Debug, Flags)]
 #[command(after_long_help = "Examples:
   Three OSDs on files, and stock tools on it:
@@ -95,22 +96,24 @@ impl Where {
 struct Up {
     /// A TOML file with the lab's settings (see 'loligo lab --help')
     file: Option<PathBuf>,
-    /// How many OSDs [default: 3]
+    /// The number of OSDs [default: 3]
     #[arg(long)]
     osds: Option<u32>,
     /// Bytes of each OSD's data, where it is a file [default: 10g]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<String>,
-    /// What OSDs keep their data on: file, hdd (a modelled spinning disk), or a device for each: DEV,DEV,... [default: file]
+    /// The devices that OSDs keep their data on: file, hdd (a modelled spinning disk), or a device for each:
+    /// DEV,DEV,... [default: file]
     #[arg(long, value_name = "KIND")]
     data: Option<Data>,
     /// Revolutions a minute of the modelled disks: 7200 or 10000 [default: 7200]
     #[arg(long)]
     rpm: Option<u32>,
-    /// Where BlueStore's database lies: file, or a device for each OSD: DEV,DEV,... [default: with the data]
+    /// The place of BlueStore's database: file, or a device for each OSD: DEV,DEV,... [default: with the
+    /// data]
     #[arg(long, value_name = "FILE|DEV")]
     db: Option<Aside>,
-    /// Where BlueStore's write-ahead log lies: file, or a device for each OSD [default: with the database]
+    /// The place of BlueStore's write-ahead log: file, or a device for each OSD [default: with the database]
     #[arg(long, value_name = "FILE|DEV")]
     wal: Option<Aside>,
     /// Put a flash cache of so many bytes in front of each OSD's data

@@ -40,24 +40,24 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "loligo", version, propagate_version = true)]
 #[command(after_long_help = "Environment:
-  LOLIGO_RUNTIME_DIR  where control sockets lie; default /run/loligo for root,
+  LOLIGO_RUNTIME_DIR  folder of control sockets; default /run/loligo for root,
                       $XDG_RUNTIME_DIR/loligo for others
-  LOLIGO_LOG          what is logged on stderr: error, warn, info (default), debug
+  LOLIGO_LOG          messages logged on stderr: error, warn, info (default), debug
 
 Exit status:
   0    it is done; with --no-wait: it has begun
   1    it failed
-  2    the words are no command
+  2    the command line is wrong
   3    it is refused: nothing was changed
   4    it is not over: it goes on by itself, or waits for a device
   130  interrupted
-Cause and mend are on stderr. 'serve' and 'daemon' end with 1 also where a start is
-refused; 'inspect', 'doctor' and 'rbd status' where they find something wrong;
-'probe' where it cannot read a device.
+Cause and mend are on stderr. 'serve' and 'daemon' also end with 1 if a start is
+refused; 'inspect', 'doctor' and 'rbd status' if they find something wrong;
+'probe' if it cannot read a device.
 
 Every command that changes something takes --json. It prints one object on stdout
-then, whatever becomes of it. 'outcome' is done, begun, failed, usage, refused,
-waiting or interrupted; 'error' says why where it is not done.")]
+then, also on failure. 'outcome' is done, begun, failed, usage, refused,
+waiting or interrupted; 'error' says why, if it is not done.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -100,7 +100,7 @@ fn words() -> Vec<OsString> {
     words
 }
 
-/// Whether the command that is meant was asked for JSON.
+/// True if the command that is meant was asked for JSON.
 fn wants_json(matches: &ArgMatches) -> bool {
     let mut last = matches;
     while let Some((_, below)) = last.subcommand() {

@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// Show or switch the cache mode of a running volume
 ///
-/// Without a mode it prints the one in force, 'bare' where there is no cache.
-/// New requests follow it at once. What is dirty stays readable and is written to the core by and by; with --flush the
-/// command returns only when nothing is dirty any more.
+/// Without a mode it prints the one in force, or 'bare' if there is no cache. New requests follow a new mode
+/// at once. Dirty data stays readable and is written to the core over time. With --flush the command returns
+/// only when nothing is dirty any more.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The volume

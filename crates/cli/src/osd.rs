@@ -28,9 +28,10 @@ use std::process::ExitCode;
 
 /// Make, start, list and remove Ceph OSDs on cached volumes, and put caches under OSDs that exist
 ///
-/// The volumes are the daemon's (loligod must run). An OSD that is made here has its data 1 MiB behind the start of its disk, behind a
-/// label; one that is adopted has a label in the place of its first 4 KiB, which are kept behind that and on the cache. Either way LVM,
-/// ceph-volume and ceph-osd find nothing of theirs on the raw disk, and cannot start on it without the cache.
+/// The volumes belong to the daemon, so loligod must run. An OSD made here has its data 1 MiB behind the
+/// start of its disk, behind a label. An adopted OSD has a label in the place of its first 4 KiB, which are
+/// kept behind the label and on the cache. In both cases LVM, ceph-volume and ceph-osd find nothing of theirs
+/// on the raw disk, and cannot start on it without the cache.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   An OSD on a disk behind a partition of an NVMe device:
@@ -59,7 +60,8 @@ enum What {
     Activate(Box<ActivateArgs>),
     /// List the OSDs on volumes of this host
     ///
-    /// State and 'in' are what the cluster says; 'dies with' names the OSDs whose caches lie on the same device.
+    /// The columns for state and 'in' come from the cluster. 'dies with' names the OSDs whose caches lie on
+    /// the same device.
     List {
         /// Print JSON
         #[arg(long)]
@@ -72,17 +74,17 @@ enum What {
 
 /// Make an OSD on a new volume, and start it
 ///
-/// Everything is checked before anything is changed. The cluster hears of the OSD when its store is whole; an error or Ctrl-C
-/// before that takes back what was done.
+/// Everything is checked before anything is changed. The cluster hears of the OSD once its store is whole. An
+/// error or Ctrl-C before that undoes every step.
 #[derive(Debug, clap::Args)]
 struct PrepareArgs {
     /// The slow device, for the data: a device or file, or hdd:PATH?rpm=7200 (a disk modelled over a file)
     #[arg(long, value_name = "DEV")]
     data: String,
-    /// Where BlueStore's database lies (default: with the data, and so behind the cache)
+    /// The device for BlueStore's database (default: with the data, and so behind the cache)
     #[arg(long, value_name = "DEV")]
     db: Option<PathBuf>,
-    /// Where BlueStore's write-ahead log lies (default: with the database)
+    /// The device for BlueStore's write-ahead log (default: with the database)
     #[arg(long, value_name = "DEV")]
     wal: Option<PathBuf>,
     /// The OSD's number (default: the least that is free)
@@ -91,11 +93,12 @@ struct PrepareArgs {
     /// Its CRUSH class (default: hdd or ssd, by what the data device says of itself)
     #[arg(long)]
     class: Option<String>,
-    /// Who makes the store: ceph-osd, ceph-volume-raw or ceph-volume-lvm
+    /// The program that makes the store: ceph-osd, ceph-volume-raw or ceph-volume-lvm
     ///
-    /// 'ceph-volume raw' or 'ceph-volume lvm' is run on the volume's device; for lvm a volume group ceph-loligo-osdID is made on it first, and it
-    /// must be a device of ublk. The OSD is started by loligod either way, and its folder is one on disk. ceph-volume has its key in
-    /// /var/lib/ceph/bootstrap-osd, and knows neither --osd-dir nor --user.
+    /// Runs 'ceph-volume raw' or 'ceph-volume lvm' on the volume's device. For lvm it must be a ublk device,
+    /// and a volume group ceph-loligo-osdID is made on it first. loligod starts the OSD in either case, and
+    /// its folder is on disk. ceph-volume needs its key in /var/lib/ceph/bootstrap-osd, and supports neither
+    /// --osd-dir nor --user.
     #[arg(long, value_name = "WHO", default_value = "ceph-osd")]
     by: By,
     /// Make it only; 'loligo osd activate' starts it
@@ -116,9 +119,9 @@ struct BehindArgs {
     /// Bytes of the cache (default: the whole device)
     #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
     cache_size: Option<u64>,
-    /// What is cached and what an answer waits for
+    /// The mode: what is cached, and what an answer waits for
     ///
-    /// In wb the OSD is lost with its cache; in wt it is not, and writes are as slow as the disk.
+    /// In wb the OSD is lost with its cache. In wt it is not, but writes are as slow as the disk.
     #[arg(long, default_value = "wb", value_parser = crate::values::mode)]
     mode: Mode,
     /// A named set of the cache's tunables
@@ -134,19 +137,21 @@ struct BehindArgs {
     osd_dir: Option<PathBuf>,
     /// As whom the OSD runs (default: as this cluster's OSDs do)
     ///
-    /// That is ceph:ceph where systemd starts them or the configuration is /etc/ceph/ceph.conf; an OSD that is adopted runs on as who its folder
-    /// belongs to. With another configuration, that of a lab for one, it is whom the folder belongs to in which that cluster's OSDs lie.
+    /// The default is ceph:ceph if systemd starts the OSDs or the configuration is /etc/ceph/ceph.conf. An
+    /// adopted OSD keeps running as the owner of its folder. With another configuration (a lab's, for one)
+    /// the default is the owner of the folder that holds that cluster's OSDs.
     #[arg(long, value_name = "USER:GROUP")]
     user: Option<String>,
-    /// How the OSD reaches its volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a file)
+    /// The way the OSD reaches its volume: block (a block device, of ublk where the kernel has it), ublk (of
+    /// ublk, or not at all) or fuse (a file)
     ///
-    /// On a device of ublk an OSD lives on while the daemon is away, and its requests wait; the kernel must have ublk_drv (Linux 6.5).
+    /// On a ublk device the OSD survives while the daemon is away, and its requests wait. The kernel must have ublk_drv (Linux 6.5).
     #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
     via: Via,
     /// Overwrite data on the devices (with 'adopt': on the cache)
     ///
-    /// Not data that somebody counts on: devices in use, of LVM or md, of an OSD in the cluster, or caches that hold what their
-    /// core does not have.
+    /// Data in use is never given up: devices in use, members of LVM or md, an OSD of the cluster, and caches
+    /// that hold data that their core lacks.
     #[arg(long)]
     force: bool,
 }
@@ -169,7 +174,7 @@ impl BehindArgs {
     }
 }
 
-/// Which cluster, and as whom.
+/// The cluster, and the client that asks it.
 #[derive(Debug, clap::Args)]
 struct ClusterArgs {
     /// The cluster's configuration [default: $CEPH_CONF or /etc/ceph/ceph.conf]
@@ -178,7 +183,7 @@ struct ClusterArgs {
     /// The client that asks the cluster
     #[arg(long, default_value = "client.admin")]
     name: String,
-    /// That client's key (default: where the configuration says)
+    /// The file with that client's key (default: as the configuration says)
     #[arg(long, value_name = "FILE")]
     keyring: Option<PathBuf>,
 }
@@ -196,9 +201,9 @@ impl ClusterArgs {
 
 /// Start an OSD on its volume
 ///
-/// Serves the volume, mends the links in the OSD's folder, starts the OSD (through systemd where that runs) and waits until the
-/// cluster says that it is up. An OSD whose device went away with a daemon that died is ended first. The daemon runs this by itself
-/// each time the volume has come.
+/// Serves the volume, mends the links in the OSD's folder, starts the OSD (through systemd if it runs) and
+/// waits until the cluster reports it as up. If the OSD's device went away with a daemon that died, the OSD
+/// is ended first. The daemon runs this command each time the volume has come.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["id", "all", "place"]))]
 struct ActivateArgs {
@@ -207,7 +212,7 @@ struct ActivateArgs {
     /// Every OSD on a volume of this host
     #[arg(long)]
     all: bool,
-    /// What the daemon knows of the OSD whose volume has come
+    /// The daemon's words about the OSD whose volume has come
     #[arg(long, hide = true)]
     place: Option<Place>,
     #[command(flatten)]
@@ -224,7 +229,7 @@ struct RemoveArgs {
     /// Mark it out and wait until its data are elsewhere; Ctrl-C marks it in again
     #[arg(long, conflicts_with = "force")]
     wait: bool,
-    /// Do without waiting where every placement group of it has another whole copy: nothing but redundancy is lost
+    /// Do not wait if every placement group of it has another whole copy: only redundancy is lost
     #[arg(long)]
     force: bool,
     /// Write over the start of the store, of the database and of the log
@@ -236,18 +241,20 @@ struct RemoveArgs {
 
 /// Put a cache under an OSD that exists, without making it anew
 ///
-/// Everything is checked while the OSD runs, 'ceph osd ok-to-stop' among it. Then it is stopped, its volume made, and it is started on
-/// that: no data move, and its options and CRUSH class stay as they are. Its device keeps everything in its place but the first 4
-/// KiB, where a label stands from then on. An error or Ctrl-C takes everything back; after a SIGKILL the same command goes on.
-/// 'block.db' and 'block.wal' stay where they are.
+/// Everything is checked while the OSD runs, including 'ceph osd ok-to-stop'. Then the OSD is stopped, its
+/// volume is made, and the OSD is started on the volume. No data move, and options and CRUSH class stay.
+/// Everything on its device stays in place, except for the first 4 KiB: a label stands there from then on. An
+/// error or Ctrl-C undoes everything. After a SIGKILL the same command goes on. 'block.db' and 'block.wal'
+/// stay where they are.
 #[derive(Debug, clap::Args)]
 struct AdoptArgs {
     /// Its number
     id: u32,
-    /// Its own device, where this host has forgotten its volume
+    /// The own device of the OSD, if this host has forgotten its volume
     ///
-    /// The daemon's state may be lost while 'block' of the OSD leads to the volume. The label on the device says which cache it belongs to: with
-    /// that one everything is as it was; with no other, unless that had nothing for itself.
+    /// The daemon's state may be lost while 'block' of the OSD leads to the volume. The label on the device
+    /// says which cache it belongs to. Adopted with that cache, the OSD is as it was. Another cache is
+    /// refused, unless the first had nothing for itself.
     #[arg(long, value_name = "DEV")]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -258,17 +265,20 @@ struct AdoptArgs {
 
 /// Take the cache away from an adopted OSD, which goes on on its own device
 ///
-/// Asks 'ceph osd ok-to-stop' first. Then everything dirty is written to the OSD's device, the OSD stopped, its first block and its
-/// 'block' link put back, volume and cache removed, and the OSD started. After a SIGKILL the same command goes on.
+/// Asks 'ceph osd ok-to-stop' first. Then it writes all dirty data to the OSD's device, stops the OSD, puts
+/// its first block and its 'block' link back, removes volume and cache, and starts the OSD. After a SIGKILL
+/// the same command goes on.
 #[derive(Debug, clap::Args)]
 struct ReleaseArgs {
     /// Its number
     id: u32,
     /// Its cache is lost for good, and had nothing for itself
     ///
-    /// The first block comes from behind the label on the OSD's device, which also tells whether anything is lost. Nothing is if the volume was
-    /// stopped with nothing dirty; or was started with nothing dirty in wt, wa, wi or pt, and not switched to wb or wo since (one that was
-    /// switched away from those counts from its next start on). Refused otherwise: the store would be a mixture of old and new. Remove the OSD then ('loligo osd remove'), and have the cluster make up for it.
+    /// The first block comes from behind the label on the OSD's device. The label also tells whether data is
+    /// lost. None is lost if the volume was stopped with nothing dirty. None is lost either if it was started
+    /// with nothing dirty in wt, wa, wi or pt and not switched to wb or wo since; a volume that was switched
+    /// away from wb or wo counts from its next start on. Otherwise the command is refused: the store would be
+    /// a mixture of old and new. Remove the OSD then ('loligo osd remove'), and the cluster makes up for it.
     #[arg(long)]
     without_cache: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! How a command ends: its exit status, and what it prints as JSON.
+//! The end of a command: its exit status, and what it prints as JSON.
 
 use crate::values;
 use anyhow::{Result, bail};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// For commands that change something.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Json {
-    /// Print JSON on stdout, one object with 'outcome', whatever becomes of it; 'loligo --help' says more
+    /// Print one JSON object with 'outcome' on stdout, also on failure; see 'loligo --help'
     #[arg(long)]
     json: bool,
 }
@@ -41,7 +41,7 @@ impl Json {
         Ok(())
     }
 
-    /// How a change of a served volume ended, or that it has begun.
+    /// Says how a change of a served volume ended, or that it has begun.
     pub(crate) fn changed(self, change: &ChangeState) -> Result<()> {
         if change.running {
             return self.begun(change, || outln!("the {} has begun", change.what));
@@ -62,13 +62,13 @@ impl Json {
 /// For commands whose work goes on without them.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Patience {
-    /// Wait until it is over, also for a device that is not there (default: not for that)
+    /// Wait until it is over, even for a missing device (by default the command does not wait for one)
     #[arg(long, conflicts_with = "no_wait")]
     wait: bool,
     /// Return once it has begun
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
-    /// Wait so long at most; it goes on all the same, and the exit status is 4
+    /// Wait at most this long; the work goes on afterwards, and the exit status is 4
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     timeout: Option<Duration>,
 }
@@ -83,7 +83,7 @@ impl Patience {
         }
     }
 
-    /// How long at most.
+    /// The longest time.
     pub(crate) fn limit(self) -> Option<Duration> {
         self.timeout
     }

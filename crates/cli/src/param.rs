@@ -13,22 +13,23 @@ use std::process::ExitCode;
 
 /// Show or change the tunables of a running volume
 ///
-/// With 'loligo serve' they hold until it ends. The daemon keeps them for the volume's next starts. 'param get NAME' lists all with their ranges and defaults.
+/// Values set with 'loligo serve' hold until it ends. The daemon keeps them for the volume's next starts.
+/// 'param get NAME' lists all tunables with their ranges and defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Parameters:
-  seq-cutoff     when long sequential streams go past the cache: always, full (once
-                 the cache is full) or never
+  seq-cutoff     bypass of long sequential streams: always, full (once the cache is
+                 full) or never
   seq-threshold  bytes from which a stream is long
   seq-promotion  requests after which neighbouring requests count as a stream
-  replacement    which lines make room: s3cm, lru or fifo
-  admission      which read misses are kept: probation (second touch), nhit (third)
+  replacement    policy that picks lines to evict: s3cm, lru or fifo
+  admission      read misses that are kept: probation (second touch), nhit (third)
                  or always
   promote-run    bytes of a run of reads beyond which its misses are not kept, 0 for
                  no limit
   destage-low    percent dirty below which destaging waits until the core is idle
   destage-rate   most 4 KiB blocks destaged a second, 0 for no limit
-  destage-age    seconds after which what is dirty is in the core, where clients leave
-                 the core pauses for it, 0 for no limit
+  destage-age    seconds after which dirty data is in the core, if clients leave
+                 the core pauses for that; 0 for no limit
   snapshot-deadline  (RBD images) seconds in which everything dirty should be in
                  the image when somebody takes a snapshot, 0 for no limit
 
@@ -47,7 +48,7 @@ enum What {
     Get {
         /// The volume
         name: String,
-        /// Which one
+        /// The tunable
         key: Option<String>,
         /// Print JSON
         #[arg(long)]
@@ -57,7 +58,7 @@ enum What {
     Set {
         /// The volume
         name: String,
-        /// Which one
+        /// The tunable
         key: String,
         /// To what
         value: String,

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 
 /// Say what of Loligo's lies on devices, without touching them
 ///
-/// A cache: of which volume, in which mode, how it was stopped and what its core lacks. A core with a label (data-offset): which
-/// cache it belongs to. A pool: which cores share it, and the same of the cache of each. A core without a label holds nothing of Loligo's by itself. Devices in use can be asked too: nothing is
-/// written, locked or waited for.
+/// For a cache it prints the volume, the mode, how it was stopped and how much its core lacks. For a core
+/// with a label (data-offset) it prints the cache that it belongs to. For a pool it prints the cores that
+/// share it, and the same facts of each cache. A core without a label holds nothing of Loligo's by itself.
+/// Devices in use can be asked, too: nothing is written, locked or waited for.
 ///
-/// Exit status 0 where all could be read, whatever was found; 1 otherwise.
+/// The exit status is 0 if all devices could be read, whatever was found, and 1 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "For udev, --export prints KEY=VALUE, and nothing for a device that is not ours:
 
@@ -23,7 +24,7 @@ use std::process::ExitCode;
   ID_FS_LABEL         the volume, as LOLIGO_VOLUME
   UDISKS_IGNORE       1
   LOLIGO_KIND         cache, core or pool
-  LOLIGO_DIRTY_BYTES  what the core lacks (all cores of a pool together), or 'unknown'")]
+  LOLIGO_DIRTY_BYTES  bytes that the core lacks (all cores of a pool together), or 'unknown'")]
 pub(crate) struct Args {
     /// Devices or files
     #[arg(required = true, value_name = "DEVICE")]

@@ -27,9 +27,9 @@ enum What {
 
 /// Show who uses an image, and whether it could be a core
 ///
-/// Also whether a cache may hold data that it lacks, and how dirty data would go to it. Looks without asking for the image's
-/// lock and disturbs nobody. Where a service on this host has it, also how long whoever took the last snapshot waited. Exits
-/// with 1 where the image could not be a core now.
+/// Shows also whether a cache may hold data that the image lacks, and how dirty data would go to it. It does
+/// not ask for the image's lock and disturbs nobody. If a service on this host has the image, it shows how
+/// long the last client that took a snapshot waited. The exit status is 1 if the image cannot be a core now.
 #[derive(Debug, clap::Args)]
 struct Status {
     /// The image: POOL[/NAMESPACE]/IMAGE
@@ -72,7 +72,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     Ok(if s.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How long the service on this host may take to say how it is.
+/// The time that the service on this host may take to say how it is.
 const BRIEFLY: Duration = Duration::from_secs(5);
 
 /// The words of the service on this host that has the image, if there is one; or why it says nothing.

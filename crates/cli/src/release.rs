@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 /// Let go of a stopped cache: its core can be used alone from then on
 ///
-/// Refused while the cache is served, or holds anything its core does not have: flush it and stop it first. Afterwards no
-/// later start trusts what is on the device.
+/// Refused while the cache is served, or holds data that its core does not have: flush it and stop it first.
+/// Afterwards no later start trusts the content of the device.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The cache: a file or block device

@@ -19,12 +19,14 @@ use std::time::Duration;
 
 /// Serve one volume in the foreground
 ///
-/// Opens (or makes) the cache, recovers what a crash left, and exports the core through it over NBD, under its name and as
-/// the default export, as a file, or as a block device. Prints the line 'ready' on stdout when clients may come; everything else goes to stderr.
+/// Opens (or makes) the cache and recovers it after a crash. Exports the core through it: over NBD under the
+/// volume's name and as the default export, as a file, or as a block device. Prints the line 'ready' on
+/// stdout when clients may come. Everything else goes to stderr.
 ///
-/// SIGTERM or SIGINT ends it without waiting for clients (but for those of a block device, see --listen): what was accepted is answered, later requests get ESHUTDOWN,
-/// everything acknowledged is made durable. Dirty data stays on the cache and is there at the next start; with
-/// --flush-on-stop it is written to the core first (a second signal gives that up).
+/// SIGTERM or SIGINT ends it. It does not wait for clients, except for those of a block device (see
+/// --listen). Accepted requests are answered, later ones get ESHUTDOWN, and everything acknowledged is made
+/// durable. Dirty data stays on the cache until the next start. With --flush-on-stop it is written to the
+/// core first; a second signal gives that up.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("how").required(true).args(["cache", "bare"]))]
 #[command(
@@ -59,7 +61,7 @@ pub(crate) struct Args {
     name: String,
     /// The cache: a file or block device, or a core's share of one: pool:PATH#CORE
     ///
-    /// A file that does not exist is made with --cache-size. Whatever is on it that is not a Loligo cache is refused
+    /// A file that does not exist is made with --cache-size. Content that is not a Loligo cache is refused
     /// without --force. Shares are made with 'loligo cache attach'; CORE is the number or the name given there.
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
@@ -79,7 +81,8 @@ pub(crate) struct Args {
     /// --destage, --lease and --snapshot-deadline.
     #[arg(long, value_name = "SPEC", value_parser = values::core)]
     core: CoreSpec,
-    /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed unless --bare or --profile)
+    /// The mode, which says what is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed
+    /// unless --bare or --profile)
     ///
     /// wt: write-through. wb: write-back. wa: write-around. wi: write-invalidate. wo: write-only. pt: pass-through. The
     /// mode given here counts, whatever it was before.
@@ -87,36 +90,37 @@ pub(crate) struct Args {
     mode: Option<Mode>,
     /// A named set of tunables: osd-hdd (a Ceph OSD whose data, database and log lie on one spinning disk)
     ///
-    /// It says the mode too. What is given beside it with --mode and --param counts.
+    /// It sets the mode, too. A value given with --mode or --param wins.
     #[arg(long, value_name = "NAME", value_parser = values::profile, conflicts_with = "bare")]
     profile: Option<&'static Profile>,
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
-    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME (ublk:NAME, loop:NAME: of that kind); may be given several times
+    /// The way that clients come: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME (ublk:NAME,
+    /// loop:NAME: of that kind); may be given several times
     ///
-    /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. '?read-only' behind either lets
-    /// its clients change nothing; '?owner=USER:GROUP&mode=0660' says whose the file of a unix socket is (default: this user's, mode 0600).
-    /// Several of them are joined by '&'. fuse mounts a file
-    /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
-    /// this user's with mode 0600; root may give it to another user with chown. As another user than root it needs fusermount3.
-    /// block makes a block device of the kernel, /dev/loligo/NAME: of the kind ublk where the kernel has that, else of the kind loop.
-    /// Both need root.
-    /// loop is a loop device over such a file. While it is open somewhere, a stop waits for its users.
-    /// ublk is a device of the kernel's own, from Linux 6.5 on with ublk_drv. The
-    /// device outlives this service: while somebody has it open, a stop or a crash leaves it, requests wait, and the next
-    /// start of the volume answers them. A stop deletes it where nobody has it open.
+    /// unix and tcp are served over NBD. TCP addresses other than loopback are refused without TLS.
+    /// '?read-only' behind either lets its clients change nothing. '?owner=USER:GROUP&mode=0660' sets the
+    /// owner and mode of a unix socket (default: this user, mode 0600). Options are joined by '&'. fuse
+    /// mounts a file system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path,
+    /// such as an OSD. The file belongs to this user with mode 0600; root may chown it. A user other than
+    /// root needs fusermount3. block makes a kernel block device, /dev/loligo/NAME: of the kind ublk if the
+    /// kernel has it, else of the kind loop. Both need root. loop is a loop device over such a file. While it
+    /// is open, a stop waits for its users. ublk is the kernel's own device, from Linux 6.5 on with ublk_drv.
+    /// The device outlives this service: while it is open, a stop or a crash leaves it, requests wait, and
+    /// the next start of the volume answers them. A stop deletes it if it is not open.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
     listen: Vec<ExportSpec>,
-    /// Whether a block device says that it has heads to move: yes, no, or as the core does
+    /// The word of a block device on heads that it has to move: yes, no, or as the core does
     ///
-    /// Ceph takes the class of an OSD and its settings from this. Default: what holds the data says, so that an OSD on a
-    /// cached disk stays one of class hdd.
+    /// Ceph takes the class of an OSD and its settings from this. Default: the answer of the device that
+    /// holds the data, so that an OSD on a cached disk stays in class hdd.
     #[arg(long, value_name = "yes|no|core", default_value = "core", value_parser = values::rotational)]
     rotational: Rotational,
     /// A further name of the block device, /dev/NAME, for example cas1-1; may be given several times
     ///
-    /// It is a link to /dev/loligo/NAME. What stands there and is not such a link is left alone, and the start refused.
+    /// It is a link to /dev/loligo/NAME. If something else than such a link stands there, it is left alone
+    /// and the start is refused.
     #[arg(long, value_name = "NAME")]
     dev_name: Vec<String>,
     /// The user that block devices belong to, for example ceph:ceph; by name or number (default: as the system has it)
@@ -133,13 +137,13 @@ pub(crate) struct Args {
     /// Clients must show a certificate signed by one of these (PEM); needed beyond loopback
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// Serve clients without a certificate beyond loopback: whoever reaches the port has the volume
+    /// Serve clients without a certificate beyond loopback: everybody who reaches the port has the volume
     #[arg(long, requires = "tls_cert", conflicts_with = "tls_ca")]
     anonymous: bool,
     /// Serve TLS only, with pre-shared keys: lines user:hexkey
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tls_key", "tls_ca"])]
     tls_psk: Option<PathBuf>,
-    /// Serve Prometheus text at http://ADDR:PORT/metrics, to whoever reaches this address of the host
+    /// Serve Prometheus text at http://ADDR:PORT/metrics, to everybody who reaches this address of the host
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     /// Rewrite this file with the statistics every second, all at once
@@ -148,8 +152,8 @@ pub(crate) struct Args {
     /// Insist on a new cache: refuse one that exists (with --force: replace it)
     #[arg(long, conflicts_with = "bare")]
     create: bool,
-    /// Overwrite foreign data, give up what is damaged, use a core whose content differs; with --bare, give up what the
-    /// core's cache holds
+    /// Overwrite foreign data, give up damaged data, use a core whose content differs; with --bare, give up
+    /// the data in the core's cache
     #[arg(long)]
     force: bool,
     /// Shards of a new cache, each with a thread and a part of core and cache (default 1). An RBD image has one thread for all
@@ -161,11 +165,12 @@ pub(crate) struct Args {
     core_reserve: Option<u8>,
     /// Keep so many bytes at the start of a new core for a label (1m or more), and its content behind them; or 0
     ///
-    /// While the cache may hold what the core lacks, nobody else must use the raw device. Behind a label nobody finds anything on
-    /// it: no file system, no LVM, no OSD. The label also remembers the cache. A core that has one is recognised without this
-    /// option. With 0 a core keeps the content that it has, where it is: the label takes the place of its first 4 KiB, which are kept
-    /// behind it and on the cache. For OSDs that is 'loligo osd adopt'. With --bare, 0 says that the content begins at byte 0 and a label
-    /// there is a client's; over a sound one it needs --force.
+    /// While the cache may hold data that the core lacks, nobody else may use the raw device. Behind a label
+    /// nobody finds anything on it: no file system, no LVM, no OSD. The label also remembers the cache. A
+    /// core that has one is recognised without this option. With 0 a core keeps its content in place: the
+    /// label takes the place of its first 4 KiB, which are kept behind it and on the cache. For OSDs 'loligo
+    /// osd adopt' does that. With --bare, 0 says that the content begins at byte 0 and a label there is a
+    /// client's; a sound label needs --force.
     #[arg(long, alias = "home-offset", value_name = "SIZE", value_parser = values::size)]
     data_offset: Option<u64>,
     /// Take an RBD image away from the client that has it: that client is fenced first
@@ -174,19 +179,22 @@ pub(crate) struct Args {
     /// Open an RBD image although another cache holds data that it lacks, and lose that data
     #[arg(long)]
     force_without_cache: bool,
-    /// How dirty data goes to an RBD image: auto, grouped (one atomic operation per object, or refuse) or librbd
+    /// The way of dirty data to an RBD image: auto, grouped (one atomic operation per object, or refuse) or
+    /// librbd
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::destage)]
     destage: Destage,
-    /// Answers wait while nobody has said for so long that an RBD image is still this client's
+    /// Seconds for which one confirmation that an RBD image is still this client's is valid; after that
+    /// answers wait
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = values::seconds)]
     lease: Duration,
-    /// Keep no more dirty than is destaged in this time, so that snapshots of an RBD image by others wait no longer; 0: off
+    /// Keep no more dirty data than can be destaged in this time, so that a snapshot of an RBD image by
+    /// another client waits no longer; 0: off
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::seconds)]
     snapshot_deadline: Duration,
     /// Write everything dirty to the core before the end
     #[arg(long, conflicts_with = "bare")]
     flush_on_stop: bool,
-    /// A tunable that is not to have its default, as 'loligo param' names it; may be given several times
+    /// A tunable and its value, as 'loligo param' names it; may be given several times
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = values::param, conflicts_with = "bare")]
     params: Vec<(String, String)>,
 }

@@ -10,9 +10,10 @@ use std::process::ExitCode;
 
 /// Show the numbers of a running volume
 ///
-/// Occupancy, hits and misses (in requests; one that hits only in part is a miss), why requests went past the cache,
-/// errors, bytes moved on each side, and latencies as clients saw them without the network. All of them since the volume is
-/// served, with the mean a second where that says something; 'loligo top' shows what happens now.
+/// Shows occupancy, hits and misses (in requests; a partial hit is a miss), the reasons for bypassing the
+/// cache, errors, bytes moved on each side, and latencies as clients saw them without the network. All
+/// numbers count since the volume is served. Some have the mean per second beside them; 'loligo top' shows
+/// the present rates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The volume
@@ -33,10 +34,10 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a number is written.
+/// The way a number is written.
 #[derive(Clone, Copy)]
 enum As {
-    /// How many, and by the second.
+    /// The number, and its rate by the second.
     Count,
     /// Bytes moved, and by the second.
     Moved,

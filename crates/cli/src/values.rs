@@ -1,4 +1,4 @@
-//! How values are typed.
+//! Parsers of values as they are typed.
 
 use loligo_block::parse_size;
 use loligo_ceph::attach::Destage;
@@ -56,7 +56,7 @@ pub(crate) fn listen(text: &str) -> Result<ExportSpec, String> {
     text.parse().map_err(|e: loligo_export::ListenError| e.to_string())
 }
 
-/// Whether a block device has heads.
+/// Parses whether a block device has heads.
 pub(crate) fn rotational(text: &str) -> Result<Rotational, String> {
     text.parse()
 }

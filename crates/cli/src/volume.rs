@@ -64,10 +64,11 @@ enum What {
         #[command(flatten)]
         json: Json,
     },
-    /// Forget which cache a stopped one was served through, so that it can have another, or the name another core
+    /// Forget the cache that a stopped volume was served through, so that it can have another cache, or the
+    /// name another core
     ///
-    /// Also of a name that is no volume's any more. The cache stays as it is: whoever is given it is served what it holds, until its core was
-    /// served without it.
+    /// The name may be that of a volume which no longer exists. The cache stays as it is: a volume that gets
+    /// it is served its content, until its core was served without it.
     Forget {
         /// The volume
         name: String,
@@ -95,7 +96,7 @@ enum What {
         /// Write everything dirty to the core first
         #[arg(long)]
         flush: bool,
-        /// Do not wait for who uses its block device, nor for a flush: users get errors, and what is dirty stays on the cache
+        /// Do not wait for users of its block device, nor for a flush: users get errors, and dirty data stays on the cache
         #[arg(long, conflicts_with = "flush")]
         force: bool,
         #[command(flatten)]
@@ -103,14 +104,14 @@ enum What {
         #[command(flatten)]
         json: Json,
     },
-    /// Put a new cache in front of one that is served bare, while its clients go on; that holds over restarts
+    /// Put a new cache in front of a bare volume while its clients go on; it stays over restarts
     ///
-    /// The cache is made empty, whatever was cached there before, and refused where the device holds anything. Clients wait for the moment in
-    /// which the engines are exchanged.
+    /// The cache is made empty, and its former content is dropped. It is refused if the device holds anything
+    /// else. Clients wait only while the engines are exchanged.
     Attach(Box<AttachArgs>),
-    /// Write everything dirty to the core and take the cache away, while the clients go on; that holds over restarts
+    /// Write all dirty data to the core and take the cache away while the clients go on; it stays away over restarts
     ///
-    /// Meanwhile writes go through to the core. An interrupt (Ctrl-C) gives it up while that lasts: the volume keeps its cache then. Afterwards
+    /// Meanwhile writes go through to the core. An interrupt (Ctrl-C) during that time gives it up, and the volume keeps its cache. Afterwards
     /// the device is no cache any more, as after 'loligo release'.
     Detach {
         /// The volume
@@ -122,7 +123,8 @@ enum What {
     },
     /// Have a served one take the size that its core has by now
     ///
-    /// Mounts and block devices follow at once, ublk devices that are open from Linux 6.16 on. NBD clients follow when they connect anew. A volume does not get smaller while it is served.
+    /// Mounts and block devices follow at once; ublk devices that are open follow from Linux 6.16 on. NBD
+    /// clients follow when they connect again. A volume does not get smaller while it is served.
     Resize {
         /// The volume
         name: String,
@@ -136,8 +138,9 @@ enum What {
     },
     /// Stop one and start it again, as it is defined now
     ///
-    /// What can be said against its definition while it is served, as by 'loligo config check', is said before it is stopped. What only a start sees,
-    /// on a device that is in use until then, is not.
+    /// Faults of its definition that can be seen while it is served, as by 'loligo config check', are
+    /// reported before it is stopped. Faults that only a start sees, on a device that is in use until then,
+    /// are not.
     Restart {
         /// The volume
         name: String,
@@ -154,7 +157,7 @@ struct Allow {
     /// Insist on a new cache: refuse one that exists (with --force: replace it)
     #[arg(long)]
     create: bool,
-    /// Overwrite foreign data, give up what is damaged or missing, use a core whose content differs
+    /// Overwrite foreign data, give up damaged or missing data, use a core whose content differs
     #[arg(long)]
     force: bool,
     /// Take an RBD image away from the client that has it: that client is fenced first
@@ -195,16 +198,16 @@ struct CreateArgs {
     /// A named set of tunables, as for 'loligo serve'
     #[arg(long, value_name = "NAME", requires = "cache")]
     profile: Option<String>,
-    /// Where clients come from, as for 'loligo serve'; may be given several times
+    /// The way that clients come, as for 'loligo serve'; may be given several times
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// A tunable; may be given several times
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = crate::values::param)]
     params: Vec<(String, String)>,
-    /// Everything else, as the keys of a [volume.NAME] section of the configuration: "shards = 2"; may be given several times
+    /// Any other key of a [volume.NAME] section of the configuration: "shards = 2"; may be given several times
     #[arg(long, value_name = "KEY = VALUE")]
     set: Vec<String>,
-    /// A file with such keys, or what 'volume show' prints, with --json or without; what is given beside it counts
+    /// A file with such keys, or the output of 'volume show', with --json or without; options given beside it win
     #[arg(long, value_name = "FILE")]
     definition: Option<PathBuf>,
     #[command(flatten)]
@@ -259,13 +262,14 @@ struct AttachArgs {
     /// The cache: a file or block device, or a core's share of a pool: pool:PATH#CORE
     #[arg(long, value_name = "PATH")]
     cache: PathBuf,
-    /// Bytes of it (default: the whole device); a file that is not there is made so long
+    /// Bytes of it (default: the whole device); a missing file is made this long
     #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
     cache_size: Option<u64>,
     /// Do not write a new file whole
     #[arg(long)]
     sparse: bool,
-    /// wt, wb, wa, wi, wo or pt. Without it and --profile: mode, profile, cache line and tunables that the volume's definition has
+    /// wt, wb, wa, wi, wo or pt. Without it and --profile, the mode, profile, cache line and tunables of the
+    /// volume's definition hold
     #[arg(long)]
     mode: Option<String>,
     /// A named set of tunables, as for 'loligo serve'
@@ -359,7 +363,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A volume that cannot start is not kept: it would be in the way of the next try.
+/// A volume that cannot start is not kept, because it would be in the way of the next try.
 fn made(daemon: &DaemonClient, name: &str, status: &Status, patience: Patience, json: Json) -> Result<()> {
     if let Status::Refused(why) = status {
         let kept = match daemon.delete(name, false) {
@@ -409,7 +413,8 @@ fn ended(
         Status::Stopped => {
             if let Some(lacks) = daemon.volume(name)?.lacks.filter(|_| flush) {
                 bail!(
-                    "volume '{name}' was stopped without a flush before, and its cache holds {lacks}: start it, 'loligo flush {name}', and stop it then"
+                    "volume '{name}' was stopped without a flush, and its cache holds {lacks}. Start \
+                    it, run 'loligo flush {name}', and stop it again"
                 );
             }
             json.done(state(name, status), || ())

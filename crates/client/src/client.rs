@@ -1,4 +1,4 @@
-//! How commands talk to a running volume: HTTP and JSON over its control socket.
+//! The way commands talk to a running volume: HTTP and JSON over its control socket.
 
 mod pools;
 
@@ -28,19 +28,19 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a flush.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a running volume may take to answer.
+/// The time that a running volume may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the daemon waits at most for a volume to come or go before it answers.
+/// The time that the daemon waits at most for a volume to come or go before it answers.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The least that is waited for an answer.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How long the daemon may take to say how a volume is that does not answer.
+/// The time that the daemon may take to tell the state of a volume that does not answer.
 const BRIEFLY: Duration = Duration::from_secs(5);
 
-/// How long a command waits for what it has begun.
+/// The time that a command waits for what it has begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Until {
     /// Not at all.
@@ -102,7 +102,8 @@ impl Client {
         Client { patience, ..self }
     }
 
-    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    /// The same, which waits so for what it begins, and no longer than `limit`. The work goes on all the
+    /// same.
     #[must_use]
     pub fn waiting(self, until: Until, limit: Option<Duration>) -> Client {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -133,7 +134,7 @@ impl Client {
         if self.is_daemon() { "the daemon".to_owned() } else { format!("volume '{}'", self.name) }
     }
 
-    /// How a command ends that finds nobody: refused, unless something was begun before.
+    /// The outcome of a command that finds nobody: refused, unless something was begun before.
     fn unserved(&self, outcome: Outcome) -> Outcome {
         match self.has_begun.load(Ordering::Relaxed) {
             true if outcome == Outcome::Refused => Outcome::Failed,
@@ -149,7 +150,7 @@ impl Client {
         let (status, text) = match self.runtime.block_on(answer) {
             Ok(answer) => answer.map_err(|why| self.or_how_it_is(why))?,
             Err(_) => bail!(Ended::waiting(format!(
-                "{} did not answer within {} s: is it starting?",
+                "{} did not answer within {} s: it may be starting. Try again",
                 self.who(),
                 patience.as_secs()
             ))),
@@ -157,7 +158,10 @@ impl Client {
         if status.is_success() {
             self.has_begun.fetch_or(changes, Ordering::Relaxed);
             return serde_json::from_slice(&text).with_context(|| {
-                format!("the answer of {} is not understood: are the versions equal?", self.who())
+                format!(
+                    "the answer of {} is not understood: use a 'loligo' of the service's version",
+                    self.who()
+                )
             });
         }
         let said: Value = serde_json::from_slice(&text).unwrap_or_default();
@@ -234,7 +238,7 @@ impl Client {
     /// Destages everything dirty, with progress on stderr; returns when the core has it.
     ///
     /// # Errors
-    /// Why it could not be: the address of damaged data among others.
+    /// If it could not be. The error names the address of damaged data, among others.
     pub fn flush(&self) -> Result<FlushState> {
         let begun: FlushState = self.call(Method::POST, "/v1/flush", None)?;
         self.wait_flush(begun)
@@ -249,7 +253,7 @@ impl Client {
         loop {
             let now: FlushState = self.call(Method::GET, &path, None)?;
             if now.number != begun.number {
-                bail!("the service no longer knows how the flush ended: run it again");
+                bail!("the service no longer knows how the flush ended: run the flush again");
             }
             if !now.running {
                 return match now.error {
@@ -321,7 +325,8 @@ impl DaemonClient {
         DaemonClient(self.0.within(patience))
     }
 
-    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    /// The same, which waits so for what it begins, and no longer than `limit`. The work goes on all the
+    /// same.
     #[must_use]
     pub fn waiting(self, until: Until, limit: Option<Duration>) -> DaemonClient {
         DaemonClient(self.0.waiting(until, limit))
@@ -384,7 +389,7 @@ impl DaemonClient {
     /// Forgets a stopped volume that was made by command.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// If that cannot be.
     pub fn delete(&self, name: &str, force: bool) -> Result<()> {
         names::check_name(name)?;
         self.0.call::<Value>(Method::DELETE, &format!("/v1/volumes/{name}?force={force}"), None).map(drop)
@@ -393,7 +398,7 @@ impl DaemonClient {
     /// Forgets which cache a stopped volume was served through; which that was.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// If that cannot be.
     pub fn forget(&self, name: &str, force: bool) -> Result<Forgotten> {
         names::check_name(name)?;
         self.0.call(Method::POST, &format!("/v1/volumes/{name}/forget?force={force}"), None)
@@ -420,7 +425,7 @@ impl DaemonClient {
     /// Stops a volume and starts it as it is defined now; how it is then.
     ///
     /// # Errors
-    /// Why not, as far as that is seen while it is served; then it is not stopped.
+    /// If it could not start again, as far as that is seen while it is served; then it is not stopped.
     pub fn restart(&self, name: &str) -> Result<Status> {
         names::check_name(name)?;
         self.run(name, "restart", json!({}))
@@ -435,7 +440,7 @@ impl DaemonClient {
     /// Puts a cache in front of a served volume; how that ended.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn attach(&self, name: &str, what: &Attach) -> Result<ChangeState> {
         self.change(name, "attach", Some(json!(what)))
     }
@@ -443,7 +448,7 @@ impl DaemonClient {
     /// Takes the cache of a served volume away; how that ended. An interrupt gives it up.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn detach(&self, name: &str) -> Result<ChangeState> {
         self.change(name, "detach", None)
     }
@@ -451,7 +456,7 @@ impl DaemonClient {
     /// Has a served volume take the size of its core; how that ended.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn resize(&self, name: &str, to: &Resize) -> Result<ChangeState> {
         self.change(name, "resize", Some(json!(to)))
     }
@@ -459,7 +464,7 @@ impl DaemonClient {
     /// Gives the share that a served volume's cache lies in another size; how that ended.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn resize_cache(&self, name: &str, bytes: u64) -> Result<ChangeState> {
         self.change(name, "resize-cache", Some(json!(ResizeCache { bytes })))
     }
@@ -480,7 +485,10 @@ impl DaemonClient {
             std::thread::sleep(if progress.is_none() { LOOK / 4 } else { LOOK });
             let now: ChangeState = self.0.call(Method::GET, &path, None)?;
             if now.number != begun.number {
-                bail!("the service no longer knows how that ended: look with 'loligo volume show {name}'");
+                bail!(
+                    "the service no longer knows how that ended: 'loligo volume show {name}' shows \
+                    the volume"
+                );
             }
             if !now.running {
                 break now;

@@ -1,5 +1,6 @@
-//! How commands talk to a running service, without anything that serves: types of the control API ([`api`]), a client for it
-//! ([`client`]), the names and outcomes that both sides share, and a look at all volumes again and again ([`watch`]).
+//! The way commands talk to a running service, without anything that serves: types of the control API
+//! ([`api`]), a client for it ([`client`]), the names and outcomes that both sides share, and a look at all
+//! volumes again and again ([`watch`]).
 
 pub mod api;
 pub mod client;

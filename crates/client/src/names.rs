@@ -32,7 +32,8 @@ pub fn check_name(name: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
         bail!(
-            "'{name}' cannot name a volume: use 1 to 64 letters, digits, dots, dashes and underscores, no dot first"
+            "'{name}' cannot name a volume: use 1 to 64 letters, digits, dots, dashes and underscores, \
+            and do not begin with a dot"
         );
     }
     if name == SOCKET {

@@ -1,4 +1,4 @@
-//! How a command ends that did not do what was asked: as a type, so that nobody has to read its words.
+//! The outcome of a command that did not do what was asked: a type, so that nobody has to read its words.
 
 use crate::api::status::Status;
 use hyper::StatusCode;
@@ -11,9 +11,9 @@ use utoipa::ToSchema;
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub struct NobodyThere {
-    /// Who was asked, where, and what to look at.
+    /// The message: who was asked, where, and what to look at.
     pub words: String,
-    /// How the command ends by that.
+    /// The outcome of the command.
     pub outcome: Outcome,
 }
 
@@ -27,7 +27,7 @@ pub struct Absent(pub String);
 #[error("{0}")]
 pub struct InUse(pub String);
 
-/// How it ends.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -101,7 +101,7 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{words}")]
 pub struct Ended {
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
     words: String,
 }

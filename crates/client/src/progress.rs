@@ -1,4 +1,4 @@
-//! How far something long has come, on stderr.
+//! The progress of something long, on stderr.
 
 use std::time::{Duration, Instant};
 

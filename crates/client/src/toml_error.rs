@@ -1,6 +1,6 @@
 //! Errors of TOML in a line.
 
-/// Why a text is no TOML, in one line: without the part of it that is shown below the place.
+/// The reason why a text is no TOML, in one line: without the part of it that is shown below the place.
 pub fn not_toml(why: &toml::de::Error) -> String {
     let is_shown = |line: &&str| {
         let bar = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');

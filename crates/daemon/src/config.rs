@@ -70,7 +70,7 @@ impl Config {
     /// No device is given twice, by whatever name. This asks the file systems that they lie on.
     ///
     /// # Errors
-    /// Which is.
+    /// If one is wrong; the error says which.
     pub fn distinct(&self) -> Result<()> {
         let (mut taken, looked) = (Exclusive::default(), DeviceIds::at(self.volumes.values()));
         for (name, volume) in &self.volumes {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_starts_in_its_own_mode_else_in_its_profiles_and_a_bare_one_has_none() {
+    fn own_mode_wins_over_profiles_and_a_bare_volume_has_none() {
         let mode = |text: &str| {
             let text = format!("core = \"/dev/sdb\"\nlisten = [\"block:x\"]\n{text}");
             mode_at_start(&toml::from_str::<VolumeConfig>(&text).unwrap())
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_the_same_by_whatever_name_and_a_path_begins_where_the_file_lies() {
+    fn a_device_is_one_by_any_name_and_paths_begin_at_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let [file, disk, other] = ["loligod.toml", "disk", "other"].map(|n| dir.path().join(n));
         std::fs::write(&disk, "").unwrap();

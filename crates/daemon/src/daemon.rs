@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How the daemon is started.
+/// The options that the daemon is started with.
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
     /// The file.
@@ -148,7 +148,7 @@ impl Daemon {
         self.supervisors().iter().any(|e| matches!(e.status(), Status::Failed(_)))
     }
 
-    /// Whether all that a stop still waits for loses nothing by a crash.
+    /// True if all that a stop still waits for loses nothing by a crash.
     pub(crate) fn may_be_cut_off(&self) -> bool {
         let supervisors = self.supervisors();
         let mut left = supervisors.iter().filter(|e| e.is_waited_for()).peekable();

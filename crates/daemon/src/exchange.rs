@@ -134,7 +134,7 @@ mod tests {
     const CACHED: &str = "core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]\ncache = \"/dev/nv\"\nmode = \"wb\"\nparams = { destage-low = 5 }";
 
     #[test]
-    fn a_cache_that_came_or_went_counts_until_the_definition_speaks_of_another() {
+    fn a_changed_cache_counts_until_the_definition_names_another() {
         let mut r = Remembered::default();
         let effective = |r: &Remembered, c: &VolumeConfig| with_overrides(c, r);
         r.exchange(&config(CACHED), CacheConfig::default());

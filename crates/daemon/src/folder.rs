@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a predecessor may take to be gone.
+/// The time that a predecessor may take to be gone.
 const PREDECESSOR: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 

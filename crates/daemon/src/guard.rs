@@ -7,9 +7,9 @@ use rustix::process::configure_io_flusher_behavior;
 /// As the kernel writes it: never chosen when memory is short.
 const NEVER: &str = "-1000";
 
-/// Keeps its pages in memory, keeps it from being killed when there is little, and has the kernel not start write-back of other
-/// files on its account. What this user may not is said, and the daemon goes on: volumes that no program of this host writes
-/// to are none the worse.
+/// Keeps its pages in memory, keeps it from being killed when there is little, and has the kernel not start
+/// write-back of other files on its account. Measures that this user may not take are reported, and the
+/// daemon goes on: volumes that no program of this host writes to are none the worse.
 pub(crate) fn prepare() {
     // Pages that are not touched yet are locked when they are: the tables of a cache are reserved whole and used by and by.
     if let Err(e) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT) {

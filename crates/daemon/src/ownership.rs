@@ -1,4 +1,4 @@
-//! Which cache belongs to which core: a core is not served past a cache that holds what it lacks, nor through one that is another
+//! The ownership of cores by caches: a core is not served past a cache that holds what it lacks, nor through one that is another
 //! core's, whatever paths and volumes' names say.
 
 use crate::remembered::Remembered;
@@ -43,7 +43,7 @@ pub(super) fn expected(
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
 }
 
-/// Whether nobody was served through `last`, since a crash came between the note and the label of its attach. The label
+/// True if nobody was served through `last`, since a crash came between the note and the label of its attach. The label
 /// says so, and only that of its own core counts: a path may lead to another disk.
 pub(super) fn is_unserved(last: &LastCache, core: &CoreNames, path: Option<&Path>) -> bool {
     last.attaching
@@ -95,7 +95,7 @@ pub(super) fn refuse_past(
 /// A cache that lies at a volume's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Which.
+    /// The UUID of the cache.
     pub(super) uuid: String,
     /// It knows its core by nothing but the size: whether the given one is that core is for the daemon's memory to say.
     pub(super) by_size: bool,
@@ -158,7 +158,7 @@ pub(super) fn refuse_anothers(
     })
 }
 
-/// Whether some volume was served through the cache `found` with this very core, by more than a path.
+/// True if some volume was served through the cache `found` with this very core, by more than a path.
 fn is_surely_of(found: &Found, core: &CoreNames, name: &str, state: &State) -> bool {
     let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
     let known =
@@ -166,8 +166,9 @@ fn is_surely_of(found: &Found, core: &CoreNames, name: &str, state: &State) -> b
     known.filter(|last| last.uuid == found.uuid).any(|last| last.is_surely_of(core))
 }
 
-/// Why the core at `path` may be another cache's than `found`, which knows it by the size alone: a label at its start names
-/// one that is known. It counts where neither the number of the core nor its content says anything.
+/// The reason why the core at `path` may be another cache's than `found`, which knows it by the size alone: a
+/// label at its start names one that is known. It counts where neither the number of the core nor its content
+/// says anything.
 pub(super) fn disputed(
     name: &str,
     core: &CoreNames,
@@ -212,7 +213,7 @@ mod tests {
         CoreNames { text: text.into(), names: names.iter().map(|n| (*n).to_owned()).collect() }
     }
 
-    /// What is said when `found` lies at the volume's place; `None` is served bare.
+    /// The message if `found` lies at the volume's place; `None` is served bare.
     fn said(cache: Option<&str>, core: &CoreNames, found: Option<&str>, state: &State) -> Option<String> {
         let cache = cache.map(|c| format!("cache = \"{c}\"\nmode = \"wb\"\n")).unwrap_or_default();
         let text = format!("core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]\n{cache}");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_label_of_its_own_core_says_that_nobody_was_served_through_a_cache() {
+    fn only_the_label_of_its_own_core_clears_a_cache() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("core");
         let mut label = CoreLabel {

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_hangs_is_given_up_and_puts_nothing_over_a_later_one() {
+    fn a_hung_note_is_given_up_and_overwrites_no_later_one() {
         let dir = tempfile::tempdir().unwrap();
         let notes = notes(dir.path());
         let run = |name: &str, limit| {

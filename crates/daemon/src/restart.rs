@@ -1,4 +1,4 @@
-//! Whether a volume could be started as it is defined now: asked before it is stopped for that.
+//! Checks that a volume could be started as it is defined now, before it is stopped for that.
 
 use crate::daemon::Daemon;
 use crate::supervisor::Supervisor;

@@ -29,17 +29,19 @@ use std::time::{Duration, Instant};
 
 /// Between two words to systemd.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long the daemon waits for volumes to come before it says that it is ready: those that take longer come later.
+/// The time that the daemon waits for volumes to come before it says that it is ready: those that take longer
+/// come later.
 const FIRST: Duration = Duration::from_secs(60);
 /// In the first minutes of a machine its devices come one after another, which udev and LVM see to: so long after the daemon's start it waits for those
 /// that are not there yet, too.
 const COMING: Duration = Duration::from_secs(30);
-/// How many those are.
+/// The length of those first minutes.
 const BOOT: Duration = Duration::from_secs(900);
 /// Time that systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
-/// How long a stop, of a volume or of the daemon, waits for a start that may hang and of which there is nothing to end yet.
+/// The time that a stop, of a volume or of the daemon, waits for a start that may hang and of which there is
+/// nothing to end yet.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT; SIGHUP reads the file again.
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_a_boot_late_devices_are_waited_for_but_not_for_long() {
+    fn a_boot_waits_for_late_devices_and_not_long_for_missing_ones() {
         let second = Duration::from_secs;
         let waiting = Status::Waiting("the core is not there".to_owned());
         assert!(!has_begun(&waiting, true, second(5)), "an OSD would start without its volume");

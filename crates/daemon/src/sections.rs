@@ -90,7 +90,7 @@ impl Sections {
         Ok(sections)
     }
 
-    /// Whether there is a section of that name, right or wrong.
+    /// True if there is a section of that name, right or wrong.
     pub(super) fn has(&self, name: &str) -> bool {
         self.right.volumes.contains_key(name) || self.wrong.contains_key(name)
     }

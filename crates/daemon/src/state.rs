@@ -30,8 +30,8 @@ const MOST: u64 = 64 << 20;
 pub struct State {
     /// By name of the volume.
     pub volumes: BTreeMap<String, Remembered>,
-    /// Caches by their UUID whose core was changed without them: what they hold is believed by nobody, whichever volume they are given
-    /// to. Where each was.
+    /// Caches by their UUID whose core was changed without them: what they hold is believed by nobody,
+    /// whichever volume they are given to. The place of each is kept.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub voids: BTreeMap<String, PathBuf>,
     /// Caches by their UUID whose volume was forgotten: they are believed until their core is served without them.
@@ -59,7 +59,7 @@ impl StateFile {
         Ok(StateFile { path: dir.join("state"), uncertain: AtomicBool::new(false) })
     }
 
-    /// Whether it may say something else than what was stored last with success.
+    /// True if it may say something else than what was stored last with success.
     pub fn is_uncertain(&self) -> bool {
         self.uncertain.load(Ordering::Relaxed)
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_an_older_program_would_misread_has_another_version() {
+    fn a_file_that_older_programs_would_misread_has_a_new_version() {
         let mut state = some();
         assert!(encode(&state).starts_with(b"loligo-state 1 "));
         let one = state.volumes.get_mut("a").unwrap();

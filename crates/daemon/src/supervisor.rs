@@ -66,7 +66,7 @@ struct Inner {
     looks: bool,
     /// Its start hangs, and nobody waits for it.
     left_behind: bool,
-    /// When it was told to stop last.
+    /// The time at which it was told to stop last.
     asked: Instant,
     /// The definition that it has its devices by, from the start to the end of the stop, and these as it found them.
     used: Option<(VolumeConfig, DeviceIds)>,
@@ -127,7 +127,7 @@ impl Supervisor {
         self.inner.lock()
     }
 
-    /// How it is. One whose devices have come is starting, and not waiting any more.
+    /// Its state. One whose devices have come is starting, and not waiting any more.
     pub(crate) fn status(&self) -> Status {
         let inner = self.lock();
         let comes = inner.stopper.as_ref().is_some_and(Stopper::has_devices);
@@ -278,12 +278,12 @@ impl Supervisor {
         true
     }
 
-    /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
+    /// True if its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
     pub(crate) fn may_be_cut_off(&self) -> bool {
         self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
     }
 
-    /// Whether its thread does nothing more.
+    /// True if its thread does nothing more.
     pub(crate) fn is_over(&self) -> bool {
         if self.lock().over {
             return true;
@@ -299,7 +299,7 @@ impl Supervisor {
         inner.over || inner.left_behind
     }
 
-    /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
+    /// Waits until it is neither starting nor stopping, or for `limit`. The result is its state then.
     pub(crate) fn settle(&self, limit: Duration) -> Status {
         let mut inner = self.lock();
         self.changed.wait_while_for(&mut inner, |i| !i.status.settled(), limit);
@@ -481,7 +481,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether its stop is to write everything dirty to the core first, while it is served: only a stop for good is in a hurry.
+    /// True if its stop is to write everything dirty to the core first, while it is served: only a stop for good is in a hurry.
     fn flushes_first(&self, volume: &Volume) -> bool {
         match self.lock().desired {
             DesiredState::Stop { flush } => {
@@ -612,7 +612,7 @@ impl FirstFlush {
         FirstFlush { number: app.start_flush().number, still: Standstill::begins() }
     }
 
-    /// Whether nothing more comes of it: where it has failed or stands still, the stop tries it again with more patience.
+    /// True if nothing more comes of it: where it has failed or stands still, the stop tries it again with more patience.
     fn is_over(&mut self, app: &VolumeState) -> bool {
         let state = app.flush_progress(Some(self.number));
         self.still.goes_on(state.remaining_bytes);
@@ -620,7 +620,7 @@ impl FirstFlush {
     }
 }
 
-/// How a life of a volume ended, if not as wanted.
+/// The end of a volume's life, if not as wanted.
 enum Ended {
     /// It never began.
     Refused(anyhow::Error),

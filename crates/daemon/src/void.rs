@@ -107,7 +107,7 @@ fn is_gone(why: &anyhow::Error) -> bool {
     why.chain().any(|e| e.downcast_ref::<IoError>().is_some_and(gone))
 }
 
-/// Whether a volume of which `last` is known is served without cache `c` where that is not there.
+/// True if a volume of which `last` is known is served without cache `c` where that is not there.
 pub(super) fn is_done_without(c: &CacheOptions, last: &LastCache) -> bool {
     // With a reserve the volume would be larger than it was.
     last.void && last.path == c.path && c.core_reserve.is_none_or(|n| n == 0)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_void_once_its_volume_goes_on_without_it_unless_it_is_another_volumes() {
+    fn a_cache_is_void_once_its_own_volume_goes_on_without_it() {
         let noted = |before: Option<&LastCache>, now: Option<&LastCache>, others: Option<&LastCache>| {
             let of =
                 |cache: Option<&LastCache>| Remembered { cache: cache.cloned(), ..Remembered::default() };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_served_under_a_new_name_is_not_its_old_names_any_more() {
+    fn a_cache_served_under_a_new_name_leaves_its_old_name() {
         let of = |dirty| LastCache { dirty_bytes: dirty, ..cache("a", false) };
         let known = |c: LastCache| Remembered { cache: Some(c), ..Remembered::default() };
         let volumes = [("old".to_owned(), known(of(Some(4096)))), ("new".to_owned(), known(of(None)))];

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long something waits for a volume that leaves, if that is all it waits for.
+/// The time that something waits for a volume that leaves, if that is all it waits for.
 const LEAVES: Duration = Duration::from_secs(5);
 
 fn refused(name: &str, fault: &Fault) -> String {
@@ -61,7 +61,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whether a volume is to be served, as far as nobody says anything else.
+    /// True if a volume is to be served, as far as nobody says anything else.
     fn runs(&self, name: &str, volume: &VolumeConfig) -> bool {
         self.memory.of(name).run.unwrap_or(volume.autostart)
     }

@@ -5,7 +5,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Whether it is taken.
+/// The state of the lock.
 #[derive(Debug, Default)]
 struct WriterState {
     taken: Mutex<bool>,
@@ -38,7 +38,7 @@ impl Drop for WriterGuard {
     }
 }
 
-/// How long notes are waited for.
+/// The time that notes are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit(pub(super) Duration);
 

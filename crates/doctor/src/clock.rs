@@ -28,12 +28,11 @@ fn wall(case: &Case<'_>) -> Finding {
 }
 
 fn steps(case: &Case<'_>) -> Finding {
-    let check =
-        Check::new("clock.steps", "a clock that is set back and forth is one that two programs fight over");
+    let check = Check::new("clock.steps", "two programs fight over a clock that is set back and forth");
     match case.facts.clock {
         None => check.unknown("not watched"),
         Some(c) if c.jump_us.abs() > JUMP => check.warn(
-            format!("it was moved by {} ms within a moment", c.jump_us / 1000),
+            format!("it jumped by {} ms", c.jump_us / 1000),
             "let one program alone set the clock, and have it slew instead of step",
         ),
         Some(_) => check.ok("it went on evenly while it was watched"),
@@ -50,7 +49,10 @@ fn source(case: &Case<'_>) -> Finding {
         None => check.unknown("the kernel does not say"),
         Some(slow @ ("hpet" | "acpi_pm" | "pit" | "jiffies" | "refined-jiffies")) => check.warn(
             slow,
-            format!("look for 'clocksource' in dmesg: the CPU's own counter was found unstable; where it is right: echo tsc > {path}"),
+            format!(
+                "look for 'clocksource' in dmesg: the kernel found the CPU's own counter unstable. \
+                If the counter is right: echo tsc > {path}"
+            ),
         ),
         Some(fast) => check.ok(fast),
     }

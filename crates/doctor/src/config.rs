@@ -6,10 +6,10 @@ use std::path::Path;
 
 /// Reads it; where it is not right, or nobody made one, other checks see an empty one.
 pub(super) fn check(host: &Host, path: Option<&Path>) -> (Config, Vec<Finding>) {
-    let check = Check::new("config", "a volume whose section is not right is not served");
+    let check = Check::new("config", "a volume is not served if its section is wrong");
     let (path, asked) = (path.unwrap_or(Path::new(DEFAULT_PATH)), path.is_some());
     if !asked && !host.has(path) {
-        let seen = format!("no {}: only what all volumes need was looked at", path.display());
+        let seen = format!("no {}: only the things that all volumes need were checked", path.display());
         return (Config::default(), vec![check.ok(seen)]);
     }
     // A path that was given is one of whoever asks.

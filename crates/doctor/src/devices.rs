@@ -54,8 +54,7 @@ fn device(case: &Case<'_>, part: &Part<'_>, thing: &Thing) -> Vec<Finding> {
 }
 
 fn free(case: &Case<'_>, part: &Part<'_>, thing: &Thing, own: &str, number: (u32, u32)) -> Finding {
-    let check =
-        Check::new(part.check("devices", "free"), "a device that two use at once is destroyed by both");
+    let check = Check::new(part.check("devices", "free"), "two users of a device at once destroy its data");
     let users = users(case, thing, own, number);
     if users.is_empty() {
         return check.ok(format!("nobody but Loligo uses the {}", part.name()));
@@ -64,7 +63,7 @@ fn free(case: &Case<'_>, part: &Part<'_>, thing: &Thing, own: &str, number: (u32
     check.bad(seen, "stop that user, and let it use /dev/loligo/NAME instead; or give another device")
 }
 
-/// Who else has it.
+/// The other users of it.
 fn users(case: &Case<'_>, thing: &Thing, own: &str, number: (u32, u32)) -> Vec<String> {
     let host = case.host;
     let mut users = Vec::new();
@@ -113,7 +112,8 @@ fn rotates(part: &Part<'_>, rotational: Option<&str>) -> Finding {
     match (rotational, part.is_cache) {
         (Some("1"), true) => check.warn(
             format!("the {} says that it is a spinning disk", part.name()),
-            "give flash; where it is flash and says so wrongly: echo 0 > /sys/block/DEVICE/queue/rotational",
+            "give flash; if it is flash and is reported wrongly: echo 0 > \
+            /sys/block/DEVICE/queue/rotational",
         ),
         (Some("1"), false) => check.ok(format!("the {} is a spinning disk", part.name())),
         (Some(_), true) => check.ok(format!("the {} is flash", part.name())),
@@ -148,7 +148,7 @@ fn flushes(part: &Part<'_>, cache: Option<&str>) -> Finding {
         "a device whose cache is volatile is flushed for every fsync of a client",
     );
     match cache {
-        Some("write through") => check.ok(format!("the {} keeps what it has answered", part.name())),
+        Some("write through") => check.ok(format!("the {} keeps every write that it has acknowledged", part.name())),
         Some(_) => check.ok(format!(
             "the {} has a volatile cache and is flushed; with power-loss protection that costs next to nothing",
             part.name()
@@ -165,11 +165,11 @@ fn name(part: &Part<'_>) -> Finding {
     let changes = ["sd", "vd", "hd", "xvd", "nvme", "dm-", "md", "loop"].iter().any(|p| short.starts_with(p));
     if changes {
         check.warn(
-            format!("the {} goes by a name that may be another device's tomorrow", part.name()),
+            format!("the {} is named by a path that may lead to another device tomorrow", part.name()),
             "give one of /dev/disk/by-id",
         )
     } else {
-        check.ok(format!("the {} goes by a lasting name", part.name()))
+        check.ok(format!("the {} is named by a lasting path", part.name()))
     }
 }
 

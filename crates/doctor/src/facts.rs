@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long the clock is watched for a jump.
+/// The time that the clock is watched for a jump.
 const WATCHED: Duration = Duration::from_millis(200);
-/// How long a daemon may take to say who it is.
+/// The time that a daemon may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The attempt.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) is_root: bool,
-    /// Whether a ring could be made; the error's number and words.
+    /// The result of making a ring; an error's number and words.
     pub(super) ring: Option<Result<(), (i32, String)>>,
     /// Soft limit of locked memory, bytes, and of open files; nothing: none.
     pub(super) memlock: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Facts {
 pub(super) struct Clock {
     pub(super) synchronised: bool,
     pub(super) max_error_us: i64,
-    /// How far it went in that time beside the one that cannot be set, microseconds.
+    /// The distance that it went in that time beside the one that cannot be set, microseconds.
     pub(super) jump_us: i64,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Thing {
     pub(super) allocated: u64,
     /// Bytes that its file system has left.
     pub(super) available: u64,
-    /// Whether it can be opened for direct I/O; nothing: it could not be opened at all.
+    /// True if it can be opened for direct I/O; nothing: it could not be opened at all.
     pub(super) direct: Option<bool>,
     /// Major and minor number of a device.
     pub(super) number: Option<(u32, u32)>,
@@ -114,7 +114,7 @@ impl Facts {
     }
 }
 
-/// Whether this host has OSDs.
+/// True if this host has OSDs.
 fn has_osds(host: &Host) -> bool {
     !host.names("/var/lib/ceph/osd").is_empty()
 }
@@ -158,7 +158,7 @@ fn thing(host: &Host, path: &Path) -> Thing {
     thing
 }
 
-/// Why nothing can be made in a folder, or in the nearest one above it that is there.
+/// The reason why nothing can be made in a folder, or in the nearest one above it that is there.
 fn unwritable(dir: &Path) -> Option<String> {
     let nearest = dir.ancestors().find(|p| p.exists())?;
     let denied = access(nearest, Access::WRITE_OK | Access::EXEC_OK).err()?;
@@ -177,7 +177,7 @@ fn clock() -> Option<Clock> {
     Some(Clock { synchronised: state, max_error_us, jump_us })
 }
 
-/// Whether the kernel's clock is kept right by somebody, and how wrong it may be, microseconds.
+/// The state of the kernel's clock: true if somebody keeps it right, and how wrong it may be, microseconds.
 fn kernel_clock() -> Option<(bool, i64)> {
     // SAFETY: the structure is plain numbers, for which zeros are values; with no mode set, nothing is changed.
     let (state, asked) = unsafe {

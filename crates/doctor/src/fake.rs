@@ -55,7 +55,7 @@ impl Fake {
         found.unwrap_or_else(|| panic!("no {name} in {all:#?}")).clone()
     }
 
-    /// How that ends.
+    /// The verdict of a check on it.
     pub(super) fn verdict(&self, check: fn(&Case<'_>) -> Vec<Finding>, name: &str) -> Verdict {
         self.one(check, name).verdict
     }

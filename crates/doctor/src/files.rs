@@ -37,7 +37,7 @@ fn one(case: &Case<'_>, part: &Part<'_>) -> Option<Vec<Finding>> {
     if thing.direct == Some(false) {
         let check = Check::new(
             part.check("files", "direct"),
-            "past the page cache, what was acknowledged is on the device sooner",
+            "acknowledged writes reach the device sooner past the page cache",
         );
         let seen = format!("the {} cannot be opened for direct I/O", part.name());
         found.push(check.warn(seen, "another file system (ext4, XFS), or a partition of its own"));
@@ -57,7 +57,7 @@ fn kind(case: &Case<'_>, part: &Part<'_>, volume: &VolumeConfig, thing: &Thing) 
     let dirty = part.is_cache && matches!(volume.mode.as_deref(), Some("wb" | "wo"));
     match fs.as_str() {
         "tmpfs" | "ramfs" if dirty || !part.is_cache => check.bad(
-            format!("{seen}: gone with the next reboot, with all that is on it alone"),
+            format!("{seen}: gone with the next reboot, with all data that is only there"),
             "put it on a disk",
         ),
         "tmpfs" | "ramfs" => check.warn(format!("{seen}: gone with the next reboot"), "put it on a disk"),

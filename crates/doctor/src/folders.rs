@@ -5,13 +5,12 @@ use super::{Case, Check, Finding};
 use std::path::Path;
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
-    let runtime = Check::new(
-        "folders.runtime",
-        "control sockets lie there: without them nobody can ask a volume anything",
-    );
+    let runtime =
+        Check::new("folders.runtime", "control sockets lie there; no volume can be managed without them");
     let state = Check::new(
         "folders.state",
-        "the daemon remembers there which cache holds what its core does not have, over restarts and reboots",
+        "the daemon remembers there, over restarts and reboots, which cache holds data that its core \
+        lacks",
     );
     let mut found = Vec::new();
     found.push(match &case.facts.runtime_dir {

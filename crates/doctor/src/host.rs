@@ -31,7 +31,7 @@ impl Host {
         self.read(path)?.trim().parse().ok()
     }
 
-    /// Whether there is such a file; a link that leads nowhere is one.
+    /// True if there is such a file; a link that leads nowhere is one.
     pub(super) fn has(&self, path: impl AsRef<Path>) -> bool {
         self.at(path).symlink_metadata().is_ok()
     }

@@ -63,7 +63,7 @@ fn ring(case: &Case<'_>) -> Finding {
             format!("{why}: memory for the ring cannot be locked"),
             "raise LimitMEMLOCK, or 'ulimit -l unlimited'",
         ),
-        Some(Err((_, why))) => check.bad(why, "look at 'dmesg' for what refuses it"),
+        Some(Err((_, why))) => check.bad(why, "'dmesg' shows what refuses it"),
     }
 }
 
@@ -78,9 +78,9 @@ fn ublk(case: &Case<'_>, version: Option<(u32, u32)>) -> Finding {
         Some(v) if v < UBLK => check.warn(format!("too old for ublk; {loops}"), "install Linux 6.0 or later"),
         Some(_) if !super::modules::there(case.host, "ublk_drv") => check
             .warn(format!("no module ublk_drv; {loops}"), "install the kernel's package with extra modules"),
-        Some(v) if v < UBLK_GROWS => {
-            check.ok("there; a device that is in use grows only with its next start (live from 6.16 on)")
-        }
+        Some(v) if v < UBLK_GROWS => check
+            .ok("present; a device in use grows only at its next start (from Linux 6.16 on: while \
+                it is used)"),
         Some(_) => check.ok("there"),
     }
 }

@@ -24,7 +24,7 @@ use loligo_daemon::config::Config;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// How a check ends.
+/// The end of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -55,11 +55,11 @@ impl Verdict {
 pub struct Finding {
     /// Names the check, for scripts: `kernel.io_uring`.
     pub check: String,
-    /// How it ended.
+    /// The end of the check.
     pub verdict: Verdict,
     /// The observation.
     pub seen: String,
-    /// Why it matters.
+    /// The reason why it matters.
     pub why: &'static str,
     /// The mend.
     pub mend: Option<String>,
@@ -136,17 +136,17 @@ impl Case<'_> {
         parts(self.config)
     }
 
-    /// Whether a volume is to be a block device of any kind.
+    /// True if a volume is to be a block device of any kind.
     fn makes_devices(&self) -> bool {
         ["block:", "ublk:", "loop:"].iter().any(|way| self.listens(way))
     }
 
-    /// Whether one is to be a loop device over a mount, also because the kernel has no ublk.
+    /// True if one is to be a loop device over a mount, also because the kernel has no ublk.
     fn makes_loops(&self) -> bool {
         self.listens("loop:") || self.listens("block:") && !self.host.has("/dev/ublk-control")
     }
 
-    /// Whether a volume is to be a file, and so on.
+    /// True if a volume is to be a file, and so on.
     fn listens(&self, way: &str) -> bool {
         self.config.volumes.values().any(|v| v.listen.iter().any(|l| l.starts_with(way)))
     }

@@ -21,10 +21,9 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     all
 }
 
-/// Whether the suites ran on the release that these programs are of.
+/// Checks that the suites ran on the release that these programs are of.
 fn tested(name: &str, whose: &str, release: &Result<Release, String>) -> Finding {
-    let check =
-        Check::new(name, "what librbd, OSDs and ceph-volume do is not promised from release to release");
+    let check = Check::new(name, "librbd, OSDs and ceph-volume may behave differently in each release");
     let release = match release {
         Ok(release) => release,
         Err(why) => return check.unknown(format!("the release cannot be told: {why}")),

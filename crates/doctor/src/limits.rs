@@ -74,7 +74,7 @@ fn daemon(case: &Case<'_>) -> Option<Finding> {
     let pid = case.facts.daemon.as_ref()?.pid;
     let check = Check::new(
         "limits.daemon",
-        "what writes for others must not wait for memory that only its own writes free",
+        "a process that writes for others must not wait for memory that only its own writes free",
     );
     let status = case.host.read(format!("/proc/{pid}/status")).unwrap_or_default();
     let Some(locked) = field(&status, "VmLck") else {

@@ -10,8 +10,7 @@ const FILES: [&str; 2] = ["/etc/lvm/lvm.conf", "/etc/lvm/lvmlocal.conf"];
 const PROGRAMS: [&str; 4] = ["/usr/sbin/lvm", "/sbin/lvm", "/usr/bin/lvm", "/bin/lvm"];
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
-    let check =
-        Check::new("lvm", "LVM takes a core as it is for one of its own, if what the volume holds is");
+    let check = Check::new("lvm", "LVM takes a core for its own physical volume, if the volume holds one");
     if !PROGRAMS.iter().any(|p| case.host.has(p)) {
         return vec![check.ok("not installed")];
     }
@@ -32,7 +31,7 @@ fn cores(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
         };
         let check = Check::new(
             part.check("lvm", "raw"),
-            "without its cache a core is old and inconsistent: nobody may start on it",
+            "a core without its cache is old and inconsistent, and must not be used",
         );
         let labelled = matches!(thing.found, Some(Found::Core(_)));
         let names = [part.path.to_string_lossy().into_owned(), thing.real.to_string_lossy().into_owned()];
@@ -79,7 +78,7 @@ fn volumes(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
 /// LVM's settings about devices.
 #[derive(Debug, Default)]
 struct Lvm {
-    /// Whether a name is accepted, the first that matches counts.
+    /// Patterns of names, with true if a name is accepted; the first that matches counts.
     global: Vec<(bool, Regex)>,
     filter: Vec<(bool, Regex)>,
     /// It looks only at devices that it was told of one by one.
@@ -101,7 +100,7 @@ impl Lvm {
         }
     }
 
-    /// Whether it looks at a device of these names.
+    /// True if it looks at a device of these names.
     fn accepts(&self, names: &[String]) -> bool {
         if self.by_list && !names.iter().any(|n| self.list.contains(n.as_str())) {
             return false;

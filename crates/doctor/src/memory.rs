@@ -64,7 +64,7 @@ fn overcommit(case: &Case<'_>) -> Finding {
     match case.host.number("/proc/sys/vm/overcommit_memory") {
         None => check.unknown("the kernel does not say"),
         Some(2) => check.warn(
-            "vm.overcommit_memory is 2: what is reserved counts as used",
+            "vm.overcommit_memory is 2: reserved memory counts as used",
             "leave room in vm.overcommit_ratio for the tables, or sysctl vm.overcommit_memory=0",
         ),
         Some(n) => check.ok(format!("vm.overcommit_memory is {n}")),

@@ -17,7 +17,7 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
         (_, false) if needed => loops.bad("no /dev/loop-control", mend),
         (_, false) => loops.warn("no /dev/loop-control", mend),
     };
-    let fuse = Check::new("modules.fuse", "a file system of our own is what files and loop devices stand on");
+    let fuse = Check::new("modules.fuse", "files and loop devices need a FUSE file system");
     let fuse = match state(case.host, "fuse") {
         State::Active => fuse.ok("active"),
         State::Loadable => fuse.ok("it is loaded when it is needed"),
@@ -27,7 +27,7 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     vec![found, fuse]
 }
 
-/// How a module is.
+/// The state of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Loaded, or part of the kernel.
@@ -38,7 +38,7 @@ enum State {
     Missing,
 }
 
-/// Whether a module is active or can be made so.
+/// True if a module is active or can be made so.
 pub(super) fn there(host: &Host, name: &str) -> bool {
     state(host, name) != State::Missing
 }

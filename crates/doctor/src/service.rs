@@ -14,9 +14,9 @@ const UNIT: &str = "loligod.service";
 const ABOVE: [&str; 2] = ["ceph-osd@.service", "ceph-volume@.service"];
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
-    let unit = Check::new("service.unit", "what is started by hand is not there after a reboot");
+    let unit = Check::new("service.unit", "a service that was started by hand is gone after a reboot");
     if !case.host.has("/run/systemd/system") {
-        return vec![unit.ok("no systemd runs here: start 'loligod' by whatever does")];
+        return vec![unit.ok("no systemd runs here: start 'loligod' with the init system that does")];
     }
     let Some(folder) = FOLDERS.iter().find(|f| case.host.has(format!("{f}/{UNIT}"))) else {
         return vec![unit.warn("no loligod.service", "make install, or install the package")];
@@ -34,7 +34,7 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     found
 }
 
-/// Whether a unit that is installed starts after ours, and does not fall with it.
+/// Checks that a unit that is installed starts after ours, and does not fall with it.
 fn order(case: &Case<'_>, above: &str) -> Option<Finding> {
     FOLDERS.iter().find(|f| case.host.has(format!("{f}/{above}")))?;
     let check = Check::new(

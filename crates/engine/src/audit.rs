@@ -73,12 +73,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether nobody waits any more for room that only the core could make.
+    /// True if nobody waits any more for room that only the core could make.
     pub fn gives_up(&self, now: Nanos) -> bool {
         self.is_jammed() || self.destage.health.has_failed_long(now)
     }
 
-    /// Whether the cache by itself has the sector at this byte of the volume for a read.
+    /// True if the cache by itself has the sector at this byte of the volume for a read.
     pub fn has_sector(&self, offset: u64) -> bool {
         let block = self.cfg.stripe.local(offset / BLOCK);
         let need = 1u8 << (offset % BLOCK / 512);

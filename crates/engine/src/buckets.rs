@@ -166,7 +166,7 @@ impl Buckets {
         Some(self.buckets[found].ids[w])
     }
 
-    /// Where the buckets are.
+    /// The region that the buckets take.
     pub(crate) fn region(&self) -> Region {
         self.buckets.region()
     }

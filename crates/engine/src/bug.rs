@@ -56,7 +56,7 @@ pub enum Bug {
     TableInPlace,
 }
 
-/// Whether `bug` is planted.
+/// True if `bug` is planted.
 #[inline]
 pub(crate) fn planted(have: Option<Bug>, bug: Bug) -> bool {
     cfg!(feature = "planted-bugs") && have == Some(bug)

@@ -103,7 +103,7 @@ impl Checkpoint {
         }
     }
 
-    /// Whether the last commit holds everything through frame `seq`.
+    /// True if the last commit holds everything through frame `seq`.
     pub(crate) fn finished_at(&self, seq: u64) -> bool {
         self.step == Step::Idle && self.committed >= seq && self.touched_count == 0 && !self.stale
     }
@@ -123,7 +123,7 @@ impl Checkpoint {
         self.begun
     }
 
-    /// Whether the one with this number has committed.
+    /// True if the one with this number has committed.
     pub(crate) fn has_committed(&self, number: u64) -> bool {
         self.done >= number
     }

@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Whether a flush of the core has failed: what was written before it may be lost, and no later flush tells.
+    /// True if a flush of the core has failed: what was written before it may be lost, and no later flush tells.
     pub fn has_failed_core_flush(&self) -> bool {
         self.commit.core_flush.failed
     }
@@ -245,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// The cache device failed. Where the core has everything it goes on alone.
+    /// The cache device failed. The core goes on alone if it has everything.
     pub(crate) fn cache_failed(&mut self, now: Nanos, step: Step, e: IoError, fx: &mut Vec<Effect>) {
         let why = Failure::device(step, e);
         if !self.state.uses_cache() || self.needs_cache().is_some() {
@@ -254,8 +254,9 @@ impl Engine {
         self.leave_cache(now, why, fx);
     }
 
-    /// A durability step failed: nothing is acknowledged any more. What is there stays readable where the core has all of it too;
-    /// else every request fails from now on, so that whoever stands on the volume ends at once.
+    /// A durability step failed: nothing is acknowledged any more. The data stays readable if the core has
+    /// all of it, too. Otherwise every request fails from now on, so that every user of the volume ends at
+    /// once.
     pub(crate) fn poison(&mut self, why: Failure, fx: &mut Vec<Effect>) {
         if self.state.uses_cache() {
             self.fail_all(why, fx);

@@ -16,7 +16,7 @@ pub struct Gate<R, W, N> {
     /// Requests that came since it began, oldest first; nothing while there is none. They are bounded as requests in flight are: by
     /// what connections, mounts and queues may have under way.
     held: Option<Vec<R>>,
-    /// Who waits until nothing is under way.
+    /// The asker who waits until nothing is under way.
     asked: Option<W>,
     /// The engine that comes once the one that is there is quiet.
     next: Option<(N, W)>,
@@ -61,7 +61,7 @@ impl<R, W, N> Gate<R, W, N> {
         self.end(requests);
     }
 
-    /// Whether every request fails.
+    /// True if every request fails.
     pub fn is_failed(&self) -> bool {
         self.failed
     }
@@ -71,7 +71,7 @@ impl<R, W, N> Gate<R, W, N> {
         self.next = Some((next, who));
     }
 
-    /// Who is to hear that nothing is under way, if that is so.
+    /// The asker who is to hear that nothing is under way, if that is so.
     pub fn rested(&mut self, in_flight: usize) -> Option<W> {
         if in_flight == 0 { self.asked.take() } else { None }
     }
@@ -82,7 +82,7 @@ impl<R, W, N> Gate<R, W, N> {
     }
 }
 
-/// What every thread is told at the end of a pause.
+/// The word to every thread at the end of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Requests go on.
@@ -114,12 +114,13 @@ impl Pause {
         self.broken = false;
     }
 
-    /// What was done meanwhile could not be taken back: there is no engine that requests could go on with.
+    /// Takes note that the deeds done meanwhile could not be taken back: there is no engine that requests
+    /// could go on with.
     pub fn broke(&mut self) {
         self.broken = true;
     }
 
-    /// What every thread is told now that it is over.
+    /// The word to every thread now that it is over.
     pub fn end(&self) -> Ending {
         match self.broken {
             true if !planted(self.bug, Bug::MixedEngines) => Ending::Fail,

@@ -1,6 +1,6 @@
 //! A cache that is gone while the core has everything: the shard goes on with the core alone.
 //!
-//! What the cache still holds must never be believed again, so changes wait until that is noted somewhere durable:
+//! The cache's remaining content must never be believed again, so changes wait until that is noted somewhere durable:
 //! [`Control::FallBack`](crate::api::Control::FallBack) (or the failure itself) holds them,
 //! [`Control::Confirm`](crate::api::Control::Confirm) lets them go, [`Control::GiveUp`](crate::api::Control::GiveUp) fails them.
 //! Reads do not wait: the core has what was acknowledged, and the open intents say to a recovery which clean blocks it may lack. Nor
@@ -23,7 +23,7 @@ pub use state::FallbackState;
 use state::{Direct, Doing, Fallback, For};
 
 impl Engine {
-    /// How it serves without its cache; nothing while it has one.
+    /// The way it serves without its cache; nothing while it has one.
     pub fn alone(&self) -> Option<FallbackState> {
         self.state.fallback().map(|f| f.state)
     }
@@ -33,7 +33,8 @@ impl Engine {
         self.state.fallback().map_or(0, |f| f.waiting.len() + f.flushes.len())
     }
 
-    /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
+    /// The reason why the core alone could not go on from here; nothing: it has everything that was
+    /// acknowledged.
     pub fn needs_cache(&self) -> Option<NeedsCache> {
         if self.cfg.mode.is_ahead_of_core() {
             return Some(NeedsCache::Mode(self.cfg.mode));
@@ -61,7 +62,8 @@ impl Engine {
         fx.push(Effect::Controlled(id, refusal.map_or(Ok(()), Err)));
     }
 
-    /// Lets go of everything that has to do with the cache. What is under way at the core comes back; the other changes wait.
+    /// Lets go of everything that has to do with the cache. Operations under way at the core come back; the
+    /// other changes wait.
     pub(crate) fn leave_cache(&mut self, now: Nanos, why: Failure, fx: &mut Vec<Effect>) {
         let left = self.state.fail(why.clone());
         self.stats.poisoned = true;
@@ -253,7 +255,7 @@ impl Engine {
         self.alone() == Some(FallbackState::Failed)
     }
 
-    /// What the core has taken is to be durable.
+    /// Makes durable the writes that the core has taken.
     fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
         let Some(f) = self.state.fallback_mut() else { return };
         if f.state == FallbackState::Failed {

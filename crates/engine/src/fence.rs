@@ -10,7 +10,7 @@ use crate::write_task::CoreStep;
 use loligo_block::ReqError;
 
 impl Engine {
-    /// Why the core is not ours any more, if it is not.
+    /// The reason why the core is not ours any more, if it is not.
     pub fn fenced(&self) -> Option<&str> {
         self.state.fence()
     }

@@ -10,7 +10,7 @@ const SHARED: Nanos = 50_000_000;
 /// So many of them do not wait any longer.
 pub(crate) const MANY: usize = 24;
 
-/// Who waits for a frame to be durable, or for a flush of the core.
+/// The waiter for a frame to be durable, or for a flush of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
     Task(usize),
@@ -44,7 +44,7 @@ pub(crate) struct CoreFlush {
     pub(crate) next: Vec<Waiter>,
     /// Somebody in `next` does not want to share.
     pub(crate) urgent: bool,
-    /// When the first of `next` came that does.
+    /// The time at which the first of `next` came that does.
     pub(crate) shared_since: Option<Nanos>,
     /// Management requests that wait, whichever flush it is for.
     pub(crate) asked: Vec<ControlId>,
@@ -53,7 +53,7 @@ pub(crate) struct CoreFlush {
 }
 
 impl CoreFlush {
-    /// Whether `who` waits already.
+    /// True if `who` waits already.
     pub(crate) fn has(&self, who: Waiter) -> bool {
         self.now.contains(&who) || self.next.contains(&who)
     }
@@ -70,7 +70,7 @@ impl CoreFlush {
         self.now.clear();
     }
 
-    /// When a shared flush falls due.
+    /// The time at which a shared flush falls due.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.shared_since.filter(|_| !self.running).map(|t| t + SHARED)
     }

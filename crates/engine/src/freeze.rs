@@ -1,8 +1,9 @@
 //! A freeze: the core is brought to one moment and kept there, while clients go on writing into the cache.
 //!
-//! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards keeps its
-//! slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there before the thaw. Which
-//! versions came after the moment is a bit for each slot, so that the event costs no walk over what is dirty.
+//! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards
+//! keeps its slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there
+//! before the thaw. A bit for each slot says which versions came after the moment, so that the event costs no
+//! walk over dirty blocks.
 
 pub(crate) mod moment;
 
@@ -138,10 +139,11 @@ impl Engine {
         }
     }
 
-    /// What each further dirty block costs at least while the core is frozen, nanoseconds; `dirty`: what takes room already. Until
-    /// the answer clients are kept so far below the rate of destaging that in the end there is room for what they write until
-    /// the thaw, and then to what lasts: what came after the moment can leave only when the core may change again, and whoever
-    /// met the end of the room would wait for that.
+    /// The least cost of each further dirty block while the core is frozen, nanoseconds; `dirty`: the blocks
+    /// that take room already. Until the answer clients are kept so far below the rate of destaging that in
+    /// the end there is room for what they write until the thaw, and then to what lasts: what came after the
+    /// moment can leave only when the core may change again, and whoever met the end of the room would wait
+    /// for that.
     pub(crate) fn frozen_cost(&self, dirty: u64) -> f64 {
         let Some(freeze) = self.state.freeze() else { return 0.0 };
         let limit = self.space.slot_limit();
@@ -160,7 +162,7 @@ impl Engine {
         (pinned / budget * 1e9 / self.frozen_rate().max(50) as f64).min(DEAREST)
     }
 
-    /// Whether a change must not reach the core now.
+    /// True if a change must not reach the core now.
     pub(crate) fn is_frozen(&self) -> bool {
         self.state.has_freeze() && !planted(self.cfg.bug, Bug::BypassWhileFrozen)
     }

@@ -36,8 +36,8 @@ impl Region {
         [Region { bytes: at, ..self }, Region { addr: self.addr + at, bytes: self.bytes - at }]
     }
 
-    /// Has the kernel find and clear the memory now. What is there already stays as it is; where the kernel cannot (before
-    /// Linux 5.14), nothing happens.
+    /// Has the kernel find and clear the memory now. Memory that is there already stays as it is. Nothing
+    /// happens if the kernel cannot (before Linux 5.14).
     pub(crate) fn populate(self) {
         let (from, end) = (self.addr.next_multiple_of(HUGE), self.addr + self.bytes);
         // A huge page at a time: no thread can map memory during a call.
@@ -92,7 +92,7 @@ impl<T: Copy> HugeVec<T> {
         HugeVec { ptr, len, mapped: None }
     }
 
-    /// Where it is.
+    /// The region that it takes.
     pub(crate) fn region(&self) -> Region {
         Region { addr: self.ptr.addr().get(), bytes: self.len * size_of::<T>() }
     }

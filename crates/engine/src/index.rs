@@ -1,15 +1,15 @@
 //! The index: which block is in which slot, what of it is valid and dirty, and its checksum.
 //!
-//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the [`Buckets`].
-//! What is here is what the journal's contiguous, completed prefix says, no more and no less: recovery and
-//! checkpoints rest on that.
+//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the
+//! [`Buckets`]. Its content is that of the journal's contiguous, completed prefix, no more and no less:
+//! recovery and checkpoints rest on that.
 
 use crate::buckets::Buckets;
 use crate::huge::{HugeVec, Region};
 pub use loligo_format::page::Meta;
 use loligo_format::units::WINDOW_BLOCKS;
 
-/// What is kept of one slot: ten bytes, together, for they are wanted together.
+/// The entry of one slot: ten bytes, together, for they are wanted together.
 #[derive(Clone, Copy)]
 #[repr(C, packed(2))]
 struct SlotEntry {
@@ -83,7 +83,7 @@ impl Index {
         Some(slot)
     }
 
-    /// What is known of `block`.
+    /// The entry of `block`, if there is one.
     #[inline]
     pub fn get(&self, block: u32) -> Option<Meta> {
         let slot = self.map.get(block, |s| self.lines[s as usize].block())?;
@@ -95,13 +95,13 @@ impl Index {
         { self.lines[slot as usize].owner }.checked_sub(1)
     }
 
-    /// What `slot` holds, for a checkpoint.
+    /// The content of `slot`, for a checkpoint.
     pub fn entry(&self, slot: u32) -> Option<(u32, Meta)> {
         let block = self.block_in(slot)?;
         Some((block, self.lines[slot as usize].meta(slot)))
     }
 
-    /// Whether the block in `slot` has a dirty sector.
+    /// True if the block in `slot` has a dirty sector.
     pub fn slot_is_dirty(&self, slot: u32) -> bool {
         self.lines[slot as usize].dirty != 0
     }
@@ -217,7 +217,8 @@ impl Index {
         self.windows[w as usize].groups = groups;
     }
 
-    /// Where the two large arrays are: the one that is filled in no order, and the one that is filled slot by slot.
+    /// The regions of the two large arrays: the one that is filled in no order, and the one that is filled
+    /// slot by slot.
     pub(crate) fn regions(&self) -> [Region; 2] {
         [self.map.region(), self.lines.region()]
     }

@@ -1,11 +1,11 @@
-//! How fast clients write into the cache.
+//! The rate at which clients write into the cache.
 
 use crate::api::Nanos;
 
 /// The rate of writes is measured over at least this long.
 const SPAN: Nanos = 250_000_000;
 
-/// How many blocks are written into the cache a second, smoothed.
+/// The blocks that are written into the cache a second, smoothed.
 #[derive(Debug, Default)]
 pub(crate) struct Inflow {
     rate: f64,

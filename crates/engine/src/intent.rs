@@ -75,7 +75,7 @@ impl Intents {
         false
     }
 
-    /// Whether the caller must write the record that opens `region` (it then is opening).
+    /// True if the caller must write the record that opens `region` (it then is opening).
     pub(crate) fn must_open(&mut self, region: u32) -> bool {
         let r = &mut self.regions[region as usize];
         let first = r.state == State::Closed;
@@ -155,7 +155,7 @@ impl Intents {
         (self.open > 0 && self.lifting.is_none()).then_some(self.next_look)
     }
 
-    /// What was being lifted stays open.
+    /// Leaves open the intents that were being lifted.
     pub(crate) fn give_up_lifting(&mut self) {
         self.lifting = None;
     }

@@ -1,9 +1,9 @@
-//! What an operation's tag says: whose it is, and which of theirs.
+//! The tag of an operation: whose it is, and which of theirs.
 
 use crate::api::Nanos;
 use loligo_block::{Buf, IoError, Tag};
 
-/// Who asked for an operation.
+/// The asker of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoTag {
     /// Piece `1` of task `0`.
@@ -49,7 +49,7 @@ impl Done {
 
 const SUB: u64 = 0xff_ffff;
 const KIND_SHIFT: u32 = 56;
-/// Bits of a tag that an engine uses. Whoever runs several over one device may use those above.
+/// Bits of a tag that an engine uses. A program that runs several over one device may use those above.
 pub const TAG_BITS: u32 = KIND_SHIFT + 3;
 
 impl IoTag {

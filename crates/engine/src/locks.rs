@@ -28,7 +28,7 @@ impl Locks {
         (first as usize / loligo_format::units::WINDOW_BLOCKS as usize) % self.buckets.len()
     }
 
-    /// Whether nobody holds or wants any.
+    /// True if nobody holds or wants any.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -59,13 +59,13 @@ impl Locks {
         }
     }
 
-    /// Whose change of `block` is under way.
+    /// The task whose change of `block` is under way.
     pub(crate) fn holder(&self, block: u32) -> Option<usize> {
         let covers = |h: &&Held| h.active && h.first <= block && block <= h.last;
         self.buckets[self.bucket(block)].iter().find(covers).map(|h| h.task)
     }
 
-    /// Whether a change of `block` is under way.
+    /// True if a change of `block` is under way.
     pub(crate) fn is_locked(&self, block: u32) -> bool {
         self.holder(block).is_some()
     }

@@ -1,6 +1,6 @@
-//! The life of a cache on its device: format, open (recover every shard, then say so in the superblocks), compare with
-//! the core, close, release, inspect. What spans the shards is decided here, over [`SyncIo`], so that the simulator
-//! crashes it at every step.
+//! The life of a cache on its device: format, open (recover every shard, then say so in the superblocks),
+//! compare with the core, close, release, inspect. Matters that span the shards are decided here, over
+//! [`SyncIo`], so that the simulator crashes it at every step.
 
 mod compare;
 
@@ -24,7 +24,7 @@ use thiserror::Error;
 
 pub use crate::devices::{Devices, Large, PAGE_WRITES};
 
-/// Why a cache cannot be made, opened or closed.
+/// The reason why a cache cannot be made, opened or closed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// The superblock.
@@ -61,7 +61,7 @@ pub enum OpenError {
     /// Only a cache that is stopped can give slots away.
     #[error("its cache was not stopped cleanly: serve it once and stop it, then try again")]
     InUse,
-    /// What is dirty would not fit into fewer slots.
+    /// Dirty data would not fit into fewer slots.
     #[error(
         "it holds {dirty} dirty bytes, too many for {room} bytes of slots: serve it with --flush-on-stop first"
     )]
@@ -71,12 +71,12 @@ pub enum OpenError {
         /// Bytes.
         room: u64,
     },
-    /// What is dirty would have to be moved, and is not what was written.
+    /// Dirty data would have to be moved, and is not what was written.
     #[error("dirty data at byte {0} of the volume does not match its checksum, and is not moved")]
     Damaged(u64),
 }
 
-/// How a new cache is to be.
+/// The options of a new cache.
 #[derive(Debug, Clone)]
 pub struct FormatOptions {
     /// Names the cache; 16 random bytes.
@@ -101,7 +101,7 @@ pub struct FormatOptions {
     pub journal_len: u64,
 }
 
-/// Whether a cache like that can be made on a device of `device` bytes.
+/// Checks that a cache like that can be made on a device of `device` bytes.
 ///
 /// # Errors
 /// [`OpenError`] for values that cannot be.
@@ -164,7 +164,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
     Ok(sb)
 }
 
-/// Whether something here was written by a format (cut off, or whose superblocks were wiped since): the first shard's root
+/// True if something here was written by a format (cut off, or whose superblocks were wiped since): the first shard's root
 /// or directory lies where every format puts it.
 ///
 /// # Errors
@@ -202,7 +202,7 @@ pub fn wipe(dev: &mut dyn SyncIo) -> Result<(), IoError> {
     Ok(())
 }
 
-/// How to open.
+/// The options of an open.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenOptions {
     /// Give up what is damaged instead of refusing.
@@ -220,7 +220,7 @@ pub struct Opened {
     pub superblock: Superblock,
     /// Each shard.
     pub shards: Vec<Recovered>,
-    /// What recovery did, all shards together.
+    /// The work of recovery, all shards together.
     pub report: Report,
     /// It had been stopped cleanly.
     pub was_clean: bool,
@@ -237,7 +237,7 @@ pub struct Comparison {
     pub unreadable: u64,
     /// Clean blocks that were not tried because of those.
     pub untried: u64,
-    /// Where in the volume the first of them begins, bytes.
+    /// The byte of the volume at which the first of them begins.
     pub first_unreadable: Option<u64>,
 }
 
@@ -382,13 +382,13 @@ pub fn close(
 /// One thing found by [`inspect`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// What.
+    /// The repair, in words.
     pub what: String,
     /// Dirty data is hit (it cannot be had from the core).
     pub dirty: bool,
 }
 
-/// What [`inspect`] found.
+/// The findings of [`inspect`].
 #[derive(Debug, Clone)]
 pub struct Inspection {
     /// The superblock.
@@ -457,7 +457,7 @@ impl SyncIo for NoCore {
 /// Checks every checksum of a stopped cache without changing a byte. `progress` gets blocks done and in all.
 ///
 /// # Errors
-/// Where there is no superblock to start from, or the device fails.
+/// If there is no superblock to start from, or the device fails.
 pub fn inspect(dev: &mut dyn SyncIo, mut progress: impl FnMut(u64, u64)) -> Result<Inspection, OpenError> {
     let superblock = Superblock::load(dev)?;
     let mut damage = Vec::new();

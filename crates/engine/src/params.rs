@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// When sequential streams bypass the cache.
+/// The condition on which sequential streams bypass the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeqCutoff {
     /// From the threshold on.
@@ -17,7 +17,7 @@ pub enum SeqCutoff {
     Never,
 }
 
-/// Which read misses are promoted.
+/// The read misses that are promoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionKind {
     /// Second touch, seen through a queue in memory and a ghost.
@@ -31,15 +31,15 @@ pub enum AdmissionKind {
 /// The tunables of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Params {
-    /// When sequential streams bypass the cache.
+    /// The condition on which sequential streams bypass the cache.
     pub seq_cutoff: SeqCutoff,
     /// Bytes of a stream from which it is sequential.
     pub seq_threshold: u64,
     /// Requests after which a run counts as a stream.
     pub seq_promotion: u32,
-    /// Which line makes room.
+    /// The policy that picks the line which makes room.
     pub replacement: Kind,
-    /// Which read misses are promoted.
+    /// The read misses that are promoted.
     pub admission: AdmissionKind,
     /// Bytes of a run of reads beyond which its misses are not promoted; 0: no limit.
     pub promote_run: u64,
@@ -88,7 +88,7 @@ pub struct ParamRow {
     pub key: &'static str,
     /// Current value.
     pub value: String,
-    /// What it accepts.
+    /// The values that it accepts.
     pub range: &'static str,
     /// Default value.
     pub default: String,
@@ -135,7 +135,7 @@ fn number(s: &str, lo: u64, hi: u64) -> Result<u64, ()> {
     s.parse::<u64>().ok().filter(|n| (lo..=hi).contains(n)).ok_or(())
 }
 
-/// Why a tunable cannot be set like that.
+/// The reason why a tunable cannot be set like that.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParamError {
     /// There is none of that name.
@@ -146,9 +146,9 @@ pub enum ParamError {
     Value {
         /// The tunable.
         key: &'static str,
-        /// What it was to be.
+        /// The value that was asked for.
         value: String,
-        /// What it can be.
+        /// The values that are possible.
         range: &'static str,
     },
 }

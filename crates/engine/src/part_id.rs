@@ -13,7 +13,7 @@ use loligo_block::ReqId;
 const PART_BITS: u32 = 24;
 const ORIGIN_SHIFT: u32 = 56;
 
-/// Which part of which request.
+/// The name of one part of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartId {
     /// The request, by its place in the router.

@@ -142,7 +142,7 @@ impl Engine {
         missed
     }
 
-    /// Whether the cached version alone answers a read of the sectors `need`.
+    /// True if the cached version alone answers a read of the sectors `need`.
     pub(crate) fn serves(&self, block: u32, meta: &Meta, need: u8) -> bool {
         self.map.serves(block, meta, need, self.cfg.mode.serves_clean())
     }
@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// A piece could not be used: clean data is read from the core instead, dirty data is lost. What the core cannot give in
-    /// one go is asked for without what the cache has.
+    /// A piece could not be used: clean data is read from the core instead, dirty data is lost. Parts that
+    /// the core cannot give in one go are asked for without those that the cache has.
     fn piece_failed(
         &mut self,
         now: Nanos,
@@ -361,8 +361,8 @@ impl Engine {
         }
     }
 
-    /// Where a change came while the core was read, the core may have shown it before other reads see it: what they get
-    /// goes over it. True when something is to be read first.
+    /// Puts over the core's answer what other reads get, if a change came while the core was read: the core
+    /// may have shown it before other reads see it. True if something is to be read first.
     fn overlay_late(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
         let Task::Read(task) = &self.intake.tasks[key] else { return false };
         let mut late: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
@@ -493,7 +493,7 @@ impl Engine {
         self.stats.fills += 1;
     }
 
-    /// Which parts are cached; the world adds what it knows of the core.
+    /// Tells which parts are cached; the world adds what it knows of the core.
     pub(crate) fn status(&mut self, req: &Request, fx: &mut Vec<Effect>) {
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = req.offset;

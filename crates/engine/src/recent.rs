@@ -1,4 +1,4 @@
-//! Which dirty versions may not be durable on the cache yet.
+//! The dirty versions that may not be durable on the cache yet.
 
 /// In which journal frame blocks last became dirty. A block may seem newer than it is, never older.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ const CHUNK: usize = 1 << 20;
 /// Crashes since the cut that a root speaks of; one more, and the image is brought up to date at start.
 const EPOCHS: usize = 8;
 
-/// Why a shard cannot be recovered.
+/// The reason why a shard cannot be recovered.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecoverError {
     /// A device failed.
@@ -61,7 +61,7 @@ pub enum RecoverError {
     },
 }
 
-/// What recovery found and decided.
+/// The findings and decisions of recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Journal frames replayed.
@@ -81,7 +81,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether something was given up, so that replaying again could end in another state.
+    /// True if something was given up, so that replaying again could end in another state.
     fn decided(&self) -> bool {
         self.records_dropped + self.clean_dropped + self.pages_lost + self.frames_lost > 0
     }
@@ -113,7 +113,7 @@ pub struct Recovered {
     pub(crate) root_seq: u64,
     /// Image pages that do not match.
     pub(crate) touched: BTreeSet<u32>,
-    /// What was found and decided.
+    /// The findings and decisions.
     pub report: Report,
 }
 
@@ -123,7 +123,7 @@ impl Recovered {
         self.index.dirty_blocks()
     }
 
-    /// Where in the ring the next frame goes, and how much before it is kept.
+    /// The place in the ring of the next frame, and the length that is kept before it.
     pub(crate) fn journal(&self) -> (u64, u64) {
         (self.journal_pos, self.journal_kept)
     }
@@ -138,7 +138,7 @@ impl Recovered {
         self.last_seq
     }
 
-    /// What every `step`th slot holds: block of the volume and its newest version.
+    /// The content of every `step`th slot: block of the volume and its newest version.
     pub fn blocks(&self, stripe: Stripe, step: usize) -> impl Iterator<Item = (u64, Meta)> + '_ {
         (0..self.slots.size())
             .step_by(step)
@@ -174,14 +174,14 @@ impl Recovered {
     }
 }
 
-/// What recovery needs to know.
+/// The facts that recovery needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Which shard.
+    /// The shard.
     pub stripe: Stripe,
-    /// Where its parts are.
+    /// The places of its parts.
     pub layout: ShardLayout,
-    /// What they carry.
+    /// The id that its frames carry.
     pub id: JournalId,
     /// Bytes exported.
     pub data_length: u64,
@@ -200,7 +200,7 @@ pub struct Plan {
 /// The newest valid root of a shard, both copies made equal.
 ///
 /// # Errors
-/// Where neither copy is valid, or the device fails.
+/// If neither copy is valid, or the device fails.
 pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError> {
     let mut roots = Vec::new();
     for at in plan.layout.roots {
@@ -223,7 +223,7 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
     Ok(best)
 }
 
-/// Whether the numbers of a root, whatever wrote it, lie within the shard and leave room to count on.
+/// Checks that the numbers of a root, whatever wrote it, lie within the shard and leave room to count on.
 fn plausible(root: Root, layout: &ShardLayout) -> Result<Root, PageError> {
     let counted = [root.seq, root.epoch, root.cut, root.durable];
     if root.journal_pos >= layout.journal_len || !counted.iter().all(|n| is_counted(*n)) {
@@ -303,9 +303,9 @@ pub fn recover(
     Ok(rec)
 }
 
-/// Opens the new epoch where recovery had nothing to decide: image and cut stay as they are, replaying again would end in
-/// the same state, and the root says how far the frames of the epochs before count. What changed since the cut is written
-/// by the first checkpoint, while serving.
+/// Opens the new epoch where recovery had nothing to decide: image and cut stay as they are, replaying again
+/// would end in the same state, and the root says how far the frames of the epochs before count. Changes
+/// since the cut are written by the first checkpoint, while serving.
 fn vouch(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, root: &Root) -> Result<(), RecoverError> {
     // What was read and found right may not be durable yet; from here on it counts as such.
     dev.flush()?;

@@ -1,4 +1,4 @@
-//! Why the engine does not do what management asks, and why a cache is not in use any more.
+//! The reason why the engine does not do what management asks, and why a cache is not in use any more.
 
 use loligo_block::IoError;
 use loligo_format::mode::Mode;
@@ -25,7 +25,7 @@ pub enum Step {
     CoreFlush,
 }
 
-/// Why a cache is not in use any more.
+/// The reason why a cache is not in use any more.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Failure {
     /// It was stopped.
@@ -39,7 +39,7 @@ pub enum Failure {
     GivenUp(String),
 }
 
-/// How the core refused a write.
+/// The error with which the core refused a write.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("writing to the core failed: {0}")]
 pub struct CoreWriteError(Box<IoError>);
@@ -65,7 +65,7 @@ impl CoreWriteError {
     }
 }
 
-/// Why the core alone could not go on.
+/// The reason why the core alone could not go on.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NeedsCache {
     /// The mode lets the cache be ahead of the core.
@@ -82,7 +82,7 @@ pub enum NeedsCache {
     Fenced(String),
 }
 
-/// Why a management request was not carried out.
+/// The reason why a management request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ControlError {
     /// The cache is not in use any more.
@@ -129,7 +129,7 @@ pub enum ControlError {
         /// Byte of the volume.
         at: u64,
     },
-    /// The core does not take some blocks. Which sectors it is, only all shards know together.
+    /// The core does not take some blocks. Only all shards together know which sectors it is.
     #[error(
         "the core refuses {} of 4 KiB ({why}), which stay dirty on the cache: 'loligo stats' names the sectors and the mend",
         blocks_text(*blocks)
@@ -137,7 +137,7 @@ pub enum ControlError {
     Refused {
         /// So many, and those that wait beside them.
         blocks: u64,
-        /// Why the first of them was refused.
+        /// The reason why the first of them was refused.
         why: CoreWriteError,
     },
     /// Something near it was refused, so that it is not tried for a while.
@@ -154,7 +154,7 @@ pub enum ControlError {
     NoRoom {
         /// So many.
         blocks: u64,
-        /// Why the newest of them was refused.
+        /// The reason why the newest of them was refused.
         why: Option<CoreWriteError>,
     },
     /// A flush of what is dirty was left undone.

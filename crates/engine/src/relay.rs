@@ -1,12 +1,12 @@
-//! One thread's post: requests of its clients go out as parts to the shards that own their windows, and come back as answers.
-//! What carries messages from thread to thread, in order between any two, is the runtime's.
+//! One thread's post: requests of its clients go out as parts to the shards that own their windows, and come
+//! back as answers. The runtime carries messages from thread to thread, in order between any two.
 
 use crate::api::Hint;
 use crate::part_id::{from_thread, thread_of};
 use crate::router::{Part, Router};
 use loligo_block::{Reply, ReqId, Request};
 
-/// What one thread writes to another.
+/// A message from one thread to another.
 #[derive(Debug)]
 pub enum ShardMessage {
     /// Part of a request, for a window of the receiver's.
@@ -41,7 +41,8 @@ impl Relay {
         refused
     }
 
-    /// What this thread's shard says of a part: the thread that asked for it, and the message it is told by.
+    /// The answer of this thread's shard to a part: the thread that asked for it, and the message that tells
+    /// it.
     pub fn reply(mut reply: Reply) -> (u16, ShardMessage) {
         let (to, id) = thread_of(reply.id);
         reply.id = id;
@@ -69,7 +70,7 @@ impl Relay {
         self.router.lose(shard)
     }
 
-    /// How requests are split.
+    /// The router that splits requests.
     pub fn router(&self) -> &Router {
         &self.router
     }

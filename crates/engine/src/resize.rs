@@ -12,7 +12,7 @@ pub use loligo_format::size::TooLarge;
 use loligo_format::size::check;
 use loligo_format::units::{BLOCK, Striping};
 
-/// What [`Opened::cut_off`] forgot.
+/// The blocks that [`Opened::cut_off`] forgot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CutOff {
     /// Blocks that the core had too.
@@ -81,7 +81,7 @@ impl Opened {
 }
 
 impl Engine {
-    /// How the shards of its cache divide the volume.
+    /// The division of the volume among the shards of its cache.
     pub fn striping(&self) -> Striping {
         self.cfg.stripe.by
     }
@@ -90,7 +90,7 @@ impl Engine {
     /// finds behind the exported length. An engine that reaches further keeps its reach.
     ///
     /// # Errors
-    /// Where the cache cannot follow; nothing is changed then.
+    /// If the cache cannot follow; nothing is changed then.
     pub fn reach(&mut self, bytes: u64) -> Result<(), TooLarge> {
         if bytes <= self.cfg.data_length {
             return Ok(());

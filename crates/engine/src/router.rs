@@ -9,18 +9,18 @@ use loligo_block::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, SEC
 use loligo_format::units::{Striping, WINDOW};
 use slab::Slab;
 
-/// Where a part goes.
+/// The destination of a part.
 #[derive(Debug)]
 pub struct Part {
     /// The shard.
     pub shard: u16,
     /// The part; its id is the router's.
     pub request: Request,
-    /// What the shard cannot see.
+    /// Facts that the shard cannot see.
     pub hint: Hint,
 }
 
-/// Which requests it counts among.
+/// The requests that it counts among.
 #[derive(Debug, Clone, Copy)]
 enum Tallied {
     Reads,

@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Whether nothing is in a slot above the limit, on its way there or from there.
+    /// True if nothing is in a slot above the limit, on its way there or from there.
     fn nothing_above(&self) -> bool {
         if planted(self.cfg.bug, Bug::ShrunkWhileLeaving) {
             return (self.space.slots.count()..self.cfg.layout.limit)

@@ -77,12 +77,12 @@ impl Slots {
         }
     }
 
-    /// Whether every slot above the limit holds nothing.
+    /// True if every slot above the limit holds nothing.
     pub fn is_empty_above_limit(&self) -> bool {
         self.parked == self.size - self.limit
     }
 
-    /// Whether `slot` holds nothing, and nothing is on its way there or from there.
+    /// True if `slot` holds nothing, and nothing is on its way there or from there.
     pub fn holds_nothing(&self, slot: u32) -> bool {
         self.free[slot as usize / 64] & (1u64 << (slot % 64)) != 0
     }
@@ -187,7 +187,7 @@ impl Tickets {
         self.base + self.active.len() as u64
     }
 
-    /// Whether no read is in flight.
+    /// True if no read is in flight.
     pub fn is_idle(&self) -> bool {
         self.active.is_empty()
     }

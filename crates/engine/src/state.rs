@@ -16,10 +16,10 @@ use crate::fallback::state::Fallback;
 use crate::freeze::moment::Freeze;
 use crate::refusal::{ControlError, Failure};
 
-/// Why an engine that was stopped takes nothing any more.
+/// The reason why an engine that was stopped takes nothing any more.
 static STOPPED: Failure = Failure::Stopped;
 
-/// What an engine is at.
+/// The phase of an engine's life.
 #[derive(Debug)]
 enum Life {
     /// It serves with its cache. The core may be frozen meanwhile.
@@ -34,7 +34,7 @@ enum Life {
     Alone(Box<Fallback>),
 }
 
-/// Who waits for a life that has ended.
+/// The waiters for a life that has ended.
 #[derive(Debug)]
 #[must_use = "they wait for an answer"]
 pub(crate) struct Orphans {
@@ -48,11 +48,11 @@ pub(crate) struct Orphans {
 #[derive(Debug)]
 pub(crate) struct State {
     life: Life,
-    /// Why the core is not ours any more.
+    /// The reason why the core is not ours any more.
     fence: Option<String>,
 }
 
-/// What holds now.
+/// Questions about the present.
 impl State {
     /// The cache is in use: the engine runs or stops.
     #[inline]
@@ -78,7 +78,7 @@ impl State {
         self.stop().is_some()
     }
 
-    /// Whom the stop under way is for.
+    /// The request that the stop under way is for.
     #[inline]
     pub(crate) fn stop(&self) -> Option<ControlId> {
         match &self.life {
@@ -94,7 +94,7 @@ impl State {
         matches!(self.life, Life::Alone(_))
     }
 
-    /// What an engine without its cache is at.
+    /// The phase of an engine without its cache.
     #[inline]
     pub(crate) fn fallback(&self) -> Option<&Fallback> {
         match &self.life {
@@ -124,7 +124,7 @@ impl State {
         self.freeze().is_some_and(|f| f.left() > 0)
     }
 
-    /// What is frozen.
+    /// The freeze, if there is one.
     #[inline]
     pub(crate) fn freeze(&self) -> Option<&Freeze> {
         match &self.life {
@@ -148,12 +148,12 @@ impl State {
         self.fence.is_some()
     }
 
-    /// Why the core is not ours any more.
+    /// The reason why the core is not ours any more.
     pub(crate) fn fence(&self) -> Option<&str> {
         self.fence.as_deref()
     }
 
-    /// Why the cache is not in use any more.
+    /// The reason why the cache is not in use any more.
     pub(crate) fn why(&self) -> Option<&Failure> {
         match &self.life {
             Life::Running(_) | Life::Stopping(_) => None,
@@ -163,7 +163,8 @@ impl State {
         }
     }
 
-    /// Why nothing that needs both devices can begin. A stop does not refuse: each says for itself what it means to it.
+    /// The reason why nothing that needs both devices can begin. A stop does not refuse: each says for itself
+    /// what it means to it.
     pub(crate) fn refusal(&self) -> Option<ControlError> {
         let fenced = self.fence.clone().map(ControlError::Fenced);
         fenced.or_else(|| self.why().cloned().map(ControlError::Failed))
@@ -177,7 +178,8 @@ impl State {
         State { life: Life::Running(None), fence: None }
     }
 
-    /// Whether the core can be brought to a moment: not where [`State::refusal`] says why, in a stop or in another freeze.
+    /// Checks that the core can be brought to a moment: not if [`State::refusal`] says why, in a stop or in
+    /// another freeze.
     pub(crate) fn can_freeze(&self) -> Result<(), ControlError> {
         match (&self.life, self.refusal()) {
             (_, Some(why)) => Err(why),
@@ -247,7 +249,7 @@ impl State {
         }
     }
 
-    /// Somebody else has the core, for this reason. Whatever the engine is at, it stays at that.
+    /// Somebody else has the core, for this reason. The engine stays in its phase.
     pub(crate) fn set_fence(&mut self, why: String) {
         self.fence = Some(why);
     }

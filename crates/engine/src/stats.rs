@@ -1,8 +1,8 @@
-//! What a shard counts. Plain numbers: the runtime copies them out, nothing here is shared.
+//! The counters of a shard. Plain numbers: the runtime copies them out, nothing here is shared.
 
 use hdrhistogram::Histogram;
 
-/// Why a request, or part of one, did not use the cache.
+/// The reason why a request, or part of one, did not use the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Bypass {

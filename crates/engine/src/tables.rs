@@ -1,6 +1,7 @@
 //! Sizes of what is hashed.
 
-/// How large a shard's hashed tables are. What shares a place waits for more, or is believed less, than it must.
+/// The sizes of a shard's hashed tables. Things that share a place wait for more, or are believed less, than
+/// they must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tables {
     /// Granules of 16 blocks that remember their last change.

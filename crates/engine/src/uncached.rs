@@ -37,7 +37,7 @@ pub struct UncachedEngine {
     flushing: Vec<usize>,
     /// Those that wait for the next one.
     next: Vec<usize>,
-    /// Why nothing but reads is answered any more.
+    /// The reason why nothing but reads is answered any more.
     failed: Option<Failure>,
     /// Its counters and histograms.
     pub stats: Stats,
@@ -57,7 +57,7 @@ impl UncachedEngine {
         }
     }
 
-    /// Why nothing but reads is answered any more, if that is so.
+    /// The reason why nothing but reads is answered any more, if that is so.
     pub fn failed(&self) -> Option<&Failure> {
         self.failed.as_ref()
     }

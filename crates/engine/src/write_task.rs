@@ -121,7 +121,7 @@ impl Header {
         &self.content
     }
 
-    /// Whether it is zeros for the core.
+    /// True if it is zeros for the core.
     pub(crate) fn is_zero(&self) -> bool {
         matches!(self.content, Content::Zero { .. })
     }
@@ -181,7 +181,7 @@ pub(crate) struct Back {
     pub(crate) step: BackStep,
 }
 
-/// How far a change into the cache has come.
+/// The progress of a change into the cache.
 #[derive(Debug)]
 pub(crate) enum BackStep {
     /// It waits for slots, journal room or the pacer.
@@ -194,7 +194,7 @@ pub(crate) enum BackStep {
     Destage,
 }
 
-/// How far a change that goes to the core first has come. It owns its window from `Writing` on.
+/// The progress of a change that goes to the core first. It owns its window from `Writing` on.
 #[derive(Debug)]
 pub(crate) enum CoreStep {
     /// It waits for an intent to be durable.
@@ -209,7 +209,7 @@ pub(crate) enum CoreStep {
     Recording { result: Result<(), ReqError>, seq: u64 },
 }
 
-/// Which way a change goes, and how far it is.
+/// The way of a change, and how far it is.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// Not decided: it waits for its blocks, or for a thaw. `counted`: whether it hit has been told.
@@ -235,7 +235,7 @@ impl Route {
         Route::Back(Back { next: first, seq: 0, sync, step: BackStep::Admission })
     }
 
-    /// How far it is with the core, if it goes there first.
+    /// Its progress with the core, if it goes there first.
     #[inline]
     pub(crate) fn core_step(&self) -> Option<&CoreStep> {
         match self {
@@ -255,7 +255,7 @@ impl Route {
         }
     }
 
-    /// Its records have taken effect, the last of them in frame `seq`. What becomes of it.
+    /// Its records have taken effect, the last of them in frame `seq`. The result is what becomes of it.
     pub(crate) fn recorded(&mut self, seq: u64) -> Result<(), ReqError> {
         match self {
             Route::Through(s) | Route::Invalidate(s) | Route::Zero(s) | Route::Direct(s) => match s {
@@ -271,22 +271,22 @@ impl Route {
         }
     }
 
-    /// Whether it goes to the core although the cache writes back.
+    /// True if it goes to the core although the cache writes back.
     pub(crate) fn is_direct(&self) -> bool {
         matches!(self, Route::Direct(_))
     }
 
-    /// Whether dirty blocks beneath it end once the core has it.
+    /// True if dirty blocks beneath it end once the core has it.
     pub(crate) fn replaces_dirty(&self) -> bool {
         matches!(self, Route::Zero(_) | Route::Direct(_))
     }
 
-    /// Whether its window is kept from destage jobs.
+    /// True if its window is kept from destage jobs.
     pub(crate) fn owns_window(&self) -> bool {
         matches!(self.core_step(), Some(CoreStep::Writing | CoreStep::Flush | CoreStep::Recording { .. }))
     }
 
-    /// Whether the core has it by the time it ends well.
+    /// True if the core has it by the time it ends well.
     pub(crate) fn ends_in_core(&self) -> bool {
         self.core_step().is_some() || matches!(self, Route::Back(Back { step: BackStep::Destage, .. }))
     }
@@ -300,7 +300,7 @@ impl Route {
         }
     }
 
-    /// Whether it has taken effect in the cache and only its answer waits.
+    /// True if it has taken effect in the cache and only its answer waits.
     pub(crate) fn has_taken_effect(&self) -> bool {
         matches!(self, Route::Durable { .. } | Route::Back(Back { step: BackStep::Destage, .. }))
     }
@@ -338,7 +338,7 @@ impl WriteTask {
         WriteTask { route: Route::back(head.first, false), head }
     }
 
-    /// How far it is on its way into the cache.
+    /// Its progress on the way into the cache.
     #[inline]
     pub(crate) fn back(&mut self) -> &mut Back {
         match &mut self.route {
@@ -347,7 +347,7 @@ impl WriteTask {
         }
     }
 
-    /// Whether some of its blocks have come into the cache and others have not.
+    /// True if some of its blocks have come into the cache and others have not.
     pub(crate) fn is_halfway(&self) -> bool {
         matches!(&self.route, Route::Back(back) if (self.head.first + 1..=self.head.last).contains(&back.next))
     }

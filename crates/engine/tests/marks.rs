@@ -1,4 +1,4 @@
-//! What other programs and other versions leave of a guard.
+//! The remains of a guard that other programs and other versions leave.
 
 use loligo_block::{RamDevice, SyncIo, crc32c};
 use loligo_engine::open::{FormatOptions, format};

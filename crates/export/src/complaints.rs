@@ -13,7 +13,7 @@ pub(crate) struct Complaints {
 }
 
 impl Complaints {
-    /// Whether to warn now, and if so, how many warnings were left out since the last.
+    /// The number of warnings left out since the last, if it is time to warn now.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
         if self.next.is_some_and(|n| n > now) {
             self.unsaid += 1;

@@ -32,7 +32,7 @@ struct Waits {
     eager: bool,
 }
 
-/// Who waits for a step of its handshake, and what may be spent on it.
+/// The connections that wait for a step of their handshake, and what may be spent on it.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     /// In the order in which they came.
@@ -84,7 +84,7 @@ impl Handshakes {
         self.solvent = Some(self.solvent.map_or(full, |s| s.max(full)) + time * PART);
     }
 
-    /// When [`Handshakes::next`] has one again, if anybody waits.
+    /// The time at which [`Handshakes::next`] has one again, if anybody waits.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         (!self.waiting.is_empty()).then(|| self.solvent.map_or(now, |s| s.max(now)))
     }

@@ -1,4 +1,5 @@
-//! How a volume is reached: the NBD server, the file in a FUSE mount, the block device over that file, and the kernel's own.
+//! The ways to reach a volume: the NBD server, the file in a FUSE mount, the block device over that file, and
+//! the kernel's own.
 //!
 //! NBD has no thread and no event loop here. [`nbd::Conn`] is one connection without its socket; [`Server`] holds the
 //! sockets of many and is called by whoever waits for them; [`Listener`] makes them. The requests

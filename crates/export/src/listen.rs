@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const BACKLOG: i32 = 128;
 /// Bytes asked for in each direction of a unix socket: a whole 1 MiB reply leaves in one call.
 const UNIX_BUFFER: usize = 2 << 20;
-/// How long the socket of a process that has ended is waited for, and how long between two looks.
+/// The time that the socket of a process that has ended is waited for, and the time between two looks.
 const ENDING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -55,7 +55,8 @@ impl FromStr for ListenAddr {
 }
 
 impl ListenAddr {
-    /// Whether it may be served behind `guard`: others than this host reach all but unix sockets and loopback.
+    /// Checks that it may be served behind `guard`: others than this host reach all but unix sockets and
+    /// loopback.
     ///
     /// # Errors
     /// [`ListenError::Exposed`], [`ListenError::Anonymous`].
@@ -79,7 +80,7 @@ impl fmt::Display for ListenAddr {
     }
 }
 
-/// Why nobody listens.
+/// The reason why nobody listens.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Not an address.
@@ -134,7 +135,7 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// Whether the address is none of this host's, which it may become: networks come up late.
+    /// True if the address is none of this host's, which it may become: networks come up late.
     pub fn is_not_yet(&self) -> bool {
         let none = Some(Errno::ADDRNOTAVAIL.raw_os_error());
         matches!(self, ListenError::Os { why, .. } if why.raw_os_error() == none)
@@ -155,7 +156,7 @@ impl Listener {
     /// replaced.
     ///
     /// # Errors
-    /// Where the address may not be served so, is in use, or cannot be had.
+    /// If the address may not be served so, is in use, or cannot be had.
     pub fn bind(addr: &ListenAddr, guard: Guard) -> Result<Listener, ListenError> {
         Listener::open(&SocketSpec::from(addr.clone()), guard)
     }
@@ -259,7 +260,7 @@ fn lock(dir: &Path) -> Option<OwnedFd> {
     None
 }
 
-/// Whether the process that listens at the other end of `probe` is dead, reaped or not.
+/// True if the process that listens at the other end of `probe` is dead, reaped or not.
 fn has_ended(probe: &OwnedFd) -> bool {
     // Of one in another pid namespace nothing can be said.
     let Some((pid, _)) = credentials(probe).ok().filter(|(pid, _)| *pid != 0) else { return false };

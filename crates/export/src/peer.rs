@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The peer at the other end of a connection.
 
 use rustix::net::getpeername;
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Peer {
 const WIDTHS: [u32; 2] = [32, 48];
 
 impl Peer {
-    /// Whether `other` is the same host, is of the same site, or is a process of the same user.
+    /// True if `other` is the same host, is of the same site, or is a process of the same user.
     pub(crate) fn is_akin(self, other: Peer) -> bool {
         match (self, other) {
             (Peer::Process(_, one), Peer::Process(_, two)) => one == two,

@@ -1,4 +1,4 @@
-//! Who made a request: the one place that knows how a [`ReqId`] says so.
+//! The source of a request: the one place that knows how a [`ReqId`] says so.
 //!
 //! | bits from the top | source |
 //! |---|---|
@@ -19,28 +19,28 @@ const QUEUES: ReqId = 1 << 31;
 /// Requests of a mount or a queue under way at most.
 pub(crate) const KEYS: usize = 1 << KEY_BITS;
 
-/// Who made a request, of all who ask one thread.
+/// The source of a request, of all who ask one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// This process, without an export: who waits is known by this key.
     Local(u32),
     /// A mount of the thread.
     Mount {
-        /// Which of them.
+        /// The index of the source.
         index: u32,
         /// Its request.
         key: u16,
     },
     /// A queue of a block device, on the thread.
     Queue {
-        /// Which of them.
+        /// The index of the source.
         index: u32,
         /// The tag that the kernel gave the request.
         tag: u16,
     },
     /// A connection of the thread's server.
     Connection {
-        /// Which of them.
+        /// The connection.
         conn: ConnId,
         /// Its request.
         place: u16,
@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// Who has made the request with this id.
+    /// The source of the request with this id.
     #[inline]
     pub fn of(id: ReqId) -> Source {
         let key = (id & (KEYS as ReqId - 1)) as u16;

@@ -26,7 +26,7 @@ const MAX_KEY: usize = 256;
 /// Of TLS 1.2: a new key for each connection, and ciphers that authenticate what they hide.
 const CIPHERS: &str = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
-/// How the two sides prove who they are.
+/// The means by which the two sides prove who they are.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     /// Certificates in PEM files.
@@ -69,13 +69,13 @@ pub enum Guard {
     Decided,
 }
 
-/// Why TLS cannot be offered.
+/// The reason why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be used.
     #[error("cannot use {} for TLS: {why}", .file.display())]
     File {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Its fault.
         why: String,
@@ -102,7 +102,7 @@ impl TlsContext {
     /// Reads the files. TLS 1.3 with pre-shared keys, 1.2 or 1.3 with certificates.
     ///
     /// # Errors
-    /// Where a file cannot be used.
+    /// If a file cannot be used.
     pub fn load(credentials: &Credentials) -> Result<TlsContext, TlsError> {
         let context = Arc::new(RwLock::new(TlsContext::build(credentials)?));
         Ok(TlsContext { context, credentials: Arc::new(credentials.clone()) })
@@ -111,7 +111,7 @@ impl TlsContext {
     /// Reads the files again, for connections that come from now on.
     ///
     /// # Errors
-    /// Where a file cannot be used; then everything stays as it is.
+    /// If a file cannot be used; then everything stays as it is.
     pub fn renew(&self) -> Result<(), TlsError> {
         let context = TlsContext::build(&self.credentials)?;
         *self.context.write() = context;
@@ -263,7 +263,7 @@ pub struct TlsSession {
     steps: u32,
     closing: bool,
     sending: Watch,
-    /// Why the handshake failed.
+    /// The reason why the handshake failed.
     failure: Option<String>,
 }
 
@@ -298,13 +298,13 @@ impl TlsSession {
         self.stream.get_mut().filled += n;
     }
 
-    /// Whether ciphertext is taken: the connection wants input, and what came before is deciphered.
+    /// True if ciphertext is taken: the connection wants input, and what came before is deciphered.
     pub fn wants_read(&self, conn: &Conn) -> bool {
         let p = self.stream.get_ref();
         conn.finished().is_none() && (!self.ready || conn.wants_read()) && p.filled - p.taken < INBOUND
     }
 
-    /// Whether something has come that a step of the handshake needs.
+    /// True if something has come that a step of the handshake needs.
     pub fn wants_step(&self) -> bool {
         let p = self.stream.get_ref();
         !self.ready && p.filled > p.taken
@@ -371,7 +371,7 @@ impl TlsSession {
         }
     }
 
-    /// Why the handshake failed, if it did; asking forgets it.
+    /// The reason why the handshake failed, if it did; asking forgets it.
     pub fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
@@ -396,7 +396,7 @@ impl TlsSession {
         self.output().len()
     }
 
-    /// When a client that takes no ciphertext counts as stalled.
+    /// The time at which a client that takes no ciphertext counts as stalled.
     pub fn deadline(&self) -> Option<Instant> {
         self.sending.deadline()
     }

@@ -12,7 +12,8 @@ use loligo_block::{IoError, IoKind, SyncIo};
 const LABEL: usize = SUPERBLOCK;
 const FORM: Form =
     Form { magic: b"LOLIGOHM", title: "loligo core, do not overwrite", len: LABEL, near: NAME_AT };
-/// Where the two copies lie. The first is where signatures of file systems, LVM and BlueStore would lie.
+/// The bytes at which the two copies lie. The first is where signatures of file systems, LVM and BlueStore
+/// would lie.
 const COPIES: [u64; 2] = [0, 512 << 10];
 /// Least bytes before the content: both copies and room for more.
 pub const MIN_HOME: u64 = 1 << 20;
@@ -140,12 +141,12 @@ impl CoreLabel {
     }
 }
 
-/// Whether a device that begins with `raw` has a label before its content, sound or not.
+/// True if a device that begins with `raw` has a label before its content, sound or not.
 pub fn is_label(raw: &[u8]) -> bool {
     FORM.begins(raw)
 }
 
-/// What every kind of label begins with, in its plain form.
+/// The start of every kind of label, in its plain form.
 pub(crate) fn begin(len: usize, label: &CoreLabel) -> Vec<u8> {
     let mut o = vec![0u8; len];
     o[16..24].copy_from_slice(&label.generation.to_le_bytes());
@@ -162,7 +163,7 @@ pub(crate) fn named(mut o: Vec<u8>, name_at: usize, name: &str) -> Vec<u8> {
     o
 }
 
-/// What every kind of label says.
+/// The fields of every kind of label.
 pub(crate) struct Common {
     /// Its plain form.
     pub(crate) raw: Vec<u8>,
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_cut_off_between_the_copies_leaves_the_older_or_the_newer_label() {
+    fn a_write_cut_off_between_copies_leaves_the_old_or_new_label() {
         let mut core = RamDevice::new(2 << 20).unwrap();
         assert!(matches!(CoreLabel::load(&mut core), Err(SuperError::Absent)));
         let mut first = label();
@@ -242,7 +243,7 @@ mod tests {
         assert!(matches!(CoreLabel::load(&mut core), Err(SuperError::Absent)));
     }
 
-    /// What a program of version 1 looks for: its magic at byte 0 of either copy, a right checksum at byte 12, and then its version.
+    /// A program of version 1 looks for its magic at byte 0 of either copy, a right checksum at byte 12, and then its version.
     #[test]
     fn a_program_of_version_1_finds_a_label_of_a_later_one() {
         let mut core = RamDevice::new(2 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! What every structure that can stand at the start of a device begins with: marks by which other programs leave the device
+//! The start of every structure that can stand at the start of a device: marks by which other programs leave the device
 //! alone (docs/format.md, "The guard").
 //!
 //! A structure is composed and read in its *plain* form, that of format version 1. On a device it has been *sealed* since
@@ -12,14 +12,14 @@ const LVM1: [u8; 4] = [b'H', b'M', 1, 0];
 const MAGIC_AT: usize = 8;
 const VERSION_AT: usize = 16;
 const CRC_AT: usize = 20;
-/// Where programs that list devices look for LVM1's UUID: a word for people.
+/// The byte at which programs that list devices look for LVM1's UUID: a word for people.
 const TITLE_AT: usize = 44;
 const TITLE: usize = 32;
-/// Where the plain form's fields begin.
+/// The byte at which the plain form's fields begin.
 const FIELDS: usize = 16;
-/// Where they are when sealed.
+/// Their byte when sealed.
 const NEAR_AT: usize = 80;
-/// Where those fields are that have no room in the first sector.
+/// The byte of those fields that have no room in the first sector.
 const FAR_AT: usize = 512;
 /// The first entry of a partition table: 7 sectors from sector 1 on, of a type that means no file system.
 const ENTRY_AT: usize = 446;
@@ -37,7 +37,7 @@ const PLAIN_CRC_AT: usize = 12;
 pub struct Form {
     /// Its magic.
     pub magic: &'static [u8; 8],
-    /// What people are told that the device is, at most 32 bytes.
+    /// The name of the device's kind, for people, at most 32 bytes.
     pub title: &'static str,
     /// Bytes of it.
     pub len: usize,
@@ -45,7 +45,7 @@ pub struct Form {
     pub near: usize,
 }
 
-/// Why bytes are none.
+/// The reason why bytes are none.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unsealed {
     /// Without the magic.
@@ -56,14 +56,14 @@ pub enum Unsealed {
     TooNew(u32),
 }
 
-/// What an unreadable copy says of its device.
+/// The word of an unreadable copy about its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Says {
     /// Nothing: it was never written.
     Nothing,
-    /// That there was one.
+    /// There was one.
     Damage,
-    /// That a later version wrote it.
+    /// A later version wrote it.
     Later,
 }
 
@@ -114,7 +114,7 @@ fn checksum(raw: &[u8], at: usize) -> u32 {
 }
 
 impl Form {
-    /// Whether `raw` begins as one of this kind does, in either form.
+    /// True if `raw` begins as one of this kind does, in either form.
     pub fn begins(&self, raw: &[u8]) -> bool {
         raw.starts_with(self.magic) || self.is_sealed(raw)
     }
@@ -162,8 +162,8 @@ impl Form {
         o
     }
 
-    /// Writes the copy `raw` to `at`, durably. Where nothing of its kind is, it appears whole or not at all: the sector with its
-    /// magic comes last.
+    /// Writes the copy `raw` to `at`, durably. If nothing of its kind is there, it appears whole or not at
+    /// all: the sector with its magic comes last.
     ///
     /// # Errors
     /// Those of the device.

@@ -9,14 +9,15 @@ use crate::superblock::SuperError;
 pub const LABEL: usize = 512;
 /// Bytes of the block that it begins.
 pub const BLOCK: usize = 4096;
-/// Where the cache of such a core keeps copies of that block: in the room before the first shard that nothing else uses.
+/// The bytes at which the cache of such a core keeps copies of that block: in the room before the first shard
+/// that nothing else uses.
 pub const SAVED: [u64; 2] = [384 << 10, 896 << 10];
 const NAME_AT: usize = 64;
-/// Where the name ends.
+/// The byte at which the name ends.
 const END: usize = 320;
 const FORM: Form = Form { magic: b"LOLIGOVL", title: "loligo core, do not overwrite", len: LABEL, near: END };
 
-/// Whether a device that begins with `raw` has a label in the place of its first block, sound or not.
+/// True if a device that begins with `raw` has a label in the place of its first block, sound or not.
 pub fn is_label(raw: &[u8]) -> bool {
     FORM.begins(raw)
 }

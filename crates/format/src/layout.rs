@@ -1,4 +1,4 @@
-//! Where everything is on the cache device. `docs/format.md` draws the same picture.
+//! The place of everything on the cache device. `docs/format.md` draws the same picture.
 
 use crate::page::PER_PAGE;
 use crate::units::BLOCK;
@@ -10,12 +10,12 @@ pub const MIN_CACHE: u64 = 24 << 20;
 pub const MAX_SHARDS: u16 = 64;
 /// The first shard's region begins here; before it are the two superblocks.
 pub const SHARD_BASE: u64 = 1 << 20;
-/// Where the two superblocks are.
+/// The bytes of the two superblocks.
 pub const SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 /// Distance of a shard's two roots.
 const ROOT_STRIDE: u64 = 32 << 10;
 const ROOT_AREA: u64 = 64 << 10;
-/// Where the first shard's two roots and its first directory are in every layout.
+/// The bytes of the first shard's two roots and its first directory in every layout.
 pub const FIRST_MARKS: [u64; 3] = [SHARD_BASE, SHARD_BASE + ROOT_STRIDE, SHARD_BASE + ROOT_AREA];
 const JOURNAL_MAX: u64 = 64 << 20;
 const JOURNAL_MIN: u64 = 512 << 10;
@@ -60,12 +60,12 @@ pub struct ShardLayout {
 }
 
 impl ShardLayout {
-    /// Where `slot`'s 4 KiB are.
+    /// The byte at which `slot`'s 4 KiB begin.
     pub fn slot(&self, slot: u32) -> u64 {
         self.data + u64::from(slot) * BLOCK
     }
 
-    /// Where copy `which` of page `page` is.
+    /// The byte at which copy `which` of page `page` begins.
     pub fn page(&self, page: u32, which: u8) -> u64 {
         self.pages[usize::from(which)] + u64::from(page) * BLOCK
     }

@@ -21,7 +21,7 @@ pub enum Mode {
     Pt = 5,
 }
 
-/// Where a write goes that touches no dirty block.
+/// The route of a write that touches no dirty block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteRoute {
     /// Dirty into the cache.
@@ -43,7 +43,7 @@ impl Mode {
         Mode::ALL.get(usize::from(n)).copied()
     }
 
-    /// Where a write goes that touches no dirty block.
+    /// The route of a write that touches no dirty block.
     pub fn write_route(self) -> WriteRoute {
         match self {
             Mode::Wb | Mode::Wo => WriteRoute::Back,
@@ -53,17 +53,17 @@ impl Mode {
         }
     }
 
-    /// Whether writes are acknowledged that the core does not have.
+    /// True if writes are acknowledged that the core does not have.
     pub fn is_ahead_of_core(self) -> bool {
         self.write_route() == WriteRoute::Back
     }
 
-    /// Whether read misses may be promoted.
+    /// True if read misses may be promoted.
     pub fn promotes_reads(self) -> bool {
         matches!(self, Mode::Wt | Mode::Wb | Mode::Wa | Mode::Wi)
     }
 
-    /// Whether clean cached data answers reads.
+    /// True if clean cached data answers reads.
     pub fn serves_clean(self) -> bool {
         self != Mode::Pt
     }

@@ -20,7 +20,7 @@ pub const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"LGRT");
 const ROOT_VERSION: u32 = 1;
 const DIR_HEADER: usize = 32;
 
-/// Why a part of a checkpoint cannot be used.
+/// The reason why a part of a checkpoint cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PageError {
     /// Bytes that are not what they should be.
@@ -38,7 +38,7 @@ fn damaged(what: impl Into<String>) -> PageError {
 /// One version of a block: its slot, and what of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// Where its data is.
+    /// The slot of its data.
     pub slot: u32,
     /// CRC32C of the slot's 4,096 bytes.
     pub crc: u32,
@@ -134,7 +134,7 @@ pub fn decode_page(
     }
 }
 
-/// Which copy of each page is current, and its checksum.
+/// The copy of each page that is current, and its checksum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     /// Checksum of each page; 0 with `written` unset: never written, holds nothing.
@@ -222,7 +222,7 @@ const SECTION_EPOCHS: u32 = 2;
 const SECTION_MUST: u32 = 1;
 const ROOT_HEADER: usize = 96;
 
-/// What a root commits.
+/// The content that a root commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
     /// One up with every checkpoint; the higher valid copy counts.
@@ -236,9 +236,9 @@ pub struct Root {
     pub cut: u64,
     /// No page holds anything of a later frame than this one, and it is durable, data included.
     pub durable: u64,
-    /// Where in the ring frame `cut + 1` begins, bytes.
+    /// The byte of the ring at which frame `cut + 1` begins.
     pub journal_pos: u64,
-    /// Which directory.
+    /// The number of the directory.
     pub dir: u8,
     /// Its checksum.
     pub dir_crc: u32,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn root_and_directory_and_page_read_back_and_refuse_every_flipped_bit() {
+    fn root_directory_and_page_read_back_and_refuse_flipped_bits() {
         let bytes = root().encode(ID);
         assert_eq!(Root::decode(&bytes, ID).unwrap(), root());
         let several = Root { earlier: vec![(1, 90), (2, 99)], ..root() };
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_section_is_refused_if_it_must_be_understood_and_skipped_if_not() {
+    fn an_unknown_section_is_refused_if_required_else_skipped() {
         for must in [0u32, 1] {
             let mut bytes = root().encode(ID);
             bytes[72..76].copy_from_slice(&2u32.to_le_bytes());

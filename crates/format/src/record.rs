@@ -84,7 +84,7 @@ const INTENT_OPEN: u8 = 4;
 const INTENT_CLOSE: u8 = 5;
 // Kinds from 16 on are set aside for staging on the core and for consistency epochs.
 
-/// Why bytes are not a frame, or a frame is not for this reader.
+/// The reason why bytes are not a frame, or a frame is not for this reader.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// No frame here: never written, torn, or of another cache.
@@ -98,7 +98,7 @@ pub enum FrameError {
     Malformed(u64),
 }
 
-/// What identifies the journal a frame belongs to.
+/// The identity of the journal that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalId {
     /// First eight bytes of the cache's UUID.
@@ -258,7 +258,7 @@ fn header(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
     (crc == stored && counted).then_some(claimed)
 }
 
-/// What the bytes say of a frame of this journal at their start, whether or not the rest of it is sound.
+/// The header of a frame of this journal at the start of the bytes, whether or not the rest of it is sound.
 pub fn claim(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
     let total = u32_at(bytes, 8)?;
     let ok = u32_at(bytes, 0)? == FRAME_MAGIC
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_refused_if_it_must_be_understood_and_skipped_if_not() {
+    fn an_unknown_kind_is_refused_if_required_and_skipped_if_not() {
         assert_eq!(read(&frame(&RECORDS, &[17, MUST_UNDERSTAND, 2, 0, 9, 9])), Err(FrameError::Unknown(17)));
         assert_eq!(read(&frame(&RECORDS, &[200, 0, 2, 0, 9, 9])).unwrap(), RECORDS);
     }

@@ -25,10 +25,10 @@ pub fn exported(size: u64, reserve: u8) -> u64 {
     if reserve == 0 { size } else { size / 100 * (100 - u64::from(reserve)) / WINDOW * WINDOW }
 }
 
-/// Whether a cache can follow to `length` bytes.
+/// Checks that a cache can follow to `length` bytes.
 ///
 /// # Errors
-/// Where it has too many blocks for a shard, or too many regions for a root.
+/// If it has too many blocks for a shard, or too many regions for a root.
 pub fn check(length: u64, by: Striping, region: u64) -> Result<(), TooLarge> {
     if !by.can_count(length) {
         return Err(TooLarge::Shards);
@@ -43,7 +43,7 @@ impl Superblock {
     /// The core has `bytes` now, which is more than before: the volume grows with it.
     ///
     /// # Errors
-    /// Where the cache cannot follow; nothing is changed then.
+    /// If the cache cannot follow; nothing is changed then.
     pub fn grow(&mut self, bytes: u64) -> Result<(), TooLarge> {
         let length = exported(bytes, self.core_reserve).max(self.data_length);
         check(length, self.striping(), self.region)?;

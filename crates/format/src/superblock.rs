@@ -35,7 +35,7 @@ const TEXT: usize = 252;
 /// The most bytes that are kept of [`Superblock::core_record`].
 pub const CORE_RECORD: usize = TEXT;
 
-/// What the core was when the cache was made.
+/// The core as it was when the cache was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoreIdentity {
     /// Bytes of the core device.
@@ -77,14 +77,15 @@ pub struct Superblock {
     pub dirty_blocks: u64,
     /// Regions of intents: bytes each.
     pub region: u64,
-    /// How the cache last held a core that others can have too, in the words of whoever took it, or which
-    /// file it was; empty: neither.
+    /// The record of the cache's last hold on a core that others can have too, in the words of whoever took
+    /// it, or of which file it was; empty: neither.
     pub core_record: String,
-    /// Where the core ended while the cache served it, if that was before the exported length: what is cached behind is void.
+    /// The end of the core while the cache served it, if that was before the exported length: blocks cached
+    /// behind it are void.
     pub cut: Option<u64>,
 }
 
-/// Why a device holds no usable superblock.
+/// The reason why a device holds no usable superblock.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SuperError {
     /// Neither place holds the magic: not a cache.
@@ -102,7 +103,7 @@ pub enum SuperError {
 }
 
 impl SuperError {
-    /// How a copy that reads so counts beside another.
+    /// The weight of a copy that reads so beside another.
     pub fn says(&self) -> Says {
         match self {
             SuperError::Absent => Says::Nothing,
@@ -111,7 +112,7 @@ impl SuperError {
         }
     }
 
-    /// Why a structure cannot be read, whose versions are called `what`.
+    /// The reason why a structure cannot be read, whose versions are called `what`.
     pub fn of(why: Unsealed, what: &str) -> SuperError {
         match why {
             Unsealed::Absent => SuperError::Absent,
@@ -139,12 +140,12 @@ fn get_text(raw: &[u8], at: usize) -> Option<String> {
 }
 
 impl Superblock {
-    /// What journals, pages and roots carry to show whose they are.
+    /// The id that journals, pages and roots carry to show whose they are.
     pub fn cache_id(&self) -> u64 {
         u64_at(&self.uuid, 0).unwrap_or(0)
     }
 
-    /// How its shards divide the volume.
+    /// The division of the volume among its shards.
     pub fn striping(&self) -> Striping {
         Striping { shards: self.layout.shards, exponent: self.stripe }
     }
@@ -307,7 +308,7 @@ impl Superblock {
     }
 }
 
-/// Whether `n` is a cache line size: 4, 8, 16, 32 or 64 KiB.
+/// True if `n` is a cache line size: 4, 8, 16, 32 or 64 KiB.
 pub fn valid_line_size(n: u32) -> bool {
     n.is_power_of_two() && (4096..=65536).contains(&n)
 }
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_too_large_for_its_tables_is_refused_before_they_are_made() {
+    fn a_core_too_large_for_tables_is_refused_before_they_are_made() {
         let sized = |size| {
             let core = CoreIdentity { size, id: String::new() };
             Superblock::decode(&Superblock { core, data_length: size, ..sb() }.encode())
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_cut_off_in_its_first_superblock_leaves_the_start_of_the_device_blank() {
+    fn a_cut_off_first_superblock_leaves_the_devices_start_blank() {
         let mut dev = CutOff(vec![0; 1 << 20]);
         assert!(sb().store(&mut dev).is_err());
         assert!(dev.0[..256 << 10].iter().all(|b| *b == 0));

@@ -9,9 +9,9 @@ pub const WINDOW: u64 = 1 << 20;
 /// Blocks in a window.
 pub const WINDOW_BLOCKS: u64 = WINDOW / BLOCK;
 
-/// Whether `n`, read from a device, can be a count of writes, starts or blocks: at a million a second 71 years do not count
-/// further, so what is larger was never written by us. What passes leaves room to count on, to add those of all shards and
-/// to turn blocks into bytes.
+/// True if `n`, read from a device, can be a count of writes, starts or blocks: at a million a second 71
+/// years do not count further, so what is larger was never written by us. A number that passes leaves room to
+/// count on, to add those of all shards and to turn blocks into bytes.
 pub fn is_counted(n: u64) -> bool {
     n < 1 << 51
 }
@@ -28,7 +28,7 @@ pub fn sector_mask(block: u64, from: u64, to: u64) -> u8 {
     (((1u16 << hi) - 1) ^ ((1u16 << lo) - 1)) as u8
 }
 
-/// How shards divide a volume: in stripes of as many bytes each, one shard's after the other's.
+/// The division of a volume among shards: in stripes of as many bytes each, one shard's after the other's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Striping {
     /// Shards of the cache.
@@ -56,19 +56,19 @@ impl Striping {
         Stripe { shard, by: self }
     }
 
-    /// Whether blocks of each shard of a volume of `length` bytes have numbers of 32 bits.
+    /// True if blocks of each shard of a volume of `length` bytes have numbers of 32 bits.
     pub fn can_count(self, length: u64) -> bool {
         // None has more than the first.
         self.of(0).windows(length).checked_mul(WINDOW_BLOCKS).is_some_and(|n| n < u64::from(u32::MAX))
     }
 }
 
-/// Which windows of a volume belong to one shard, and how that shard numbers them.
+/// The windows of a volume that belong to one shard, and how that shard numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stripe {
     /// This shard, from 0.
     pub shard: u16,
-    /// How all of them divide the volume.
+    /// The division of the volume among all of them.
     pub by: Striping,
 }
 

@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::process;
 
-/// How long one command may take, where nothing else is said.
+/// The time that one command may take, where nothing else is said.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Programs that a lab needs, and the packages of Debian and Ubuntu that hold them.

@@ -13,7 +13,7 @@ use rustix::process::{
 
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// How often a waiting loop looks at the child and at the interrupt flag.
+/// The number of times that a waiting loop looks at the child and at the interrupt flag.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running child process; dropping it kills its process group and reaps it.

@@ -77,7 +77,7 @@ pub(crate) fn least_copies(config: &LabConfig) -> u32 {
     if config.replicas > 2 { 2 } else { 1 }
 }
 
-/// Whether copies go to different CRUSH hosts: only where there are enough.
+/// True if copies go to different CRUSH hosts: only where there are enough.
 fn spread(state: &State) -> bool {
     let hosts = match state.config.hosts {
         Hosts::Namespaces => state.osds.len(),

@@ -91,7 +91,7 @@ impl std::str::FromStr for Aside {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct LabConfig {
-    /// How many OSDs.
+    /// The number of OSDs.
     pub osds: u32,
     /// Bytes of each OSD's data where it is a file, as `10g`.
     pub osd_size: String,
@@ -177,7 +177,7 @@ impl LabConfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it cannot be read, is not TOML, or names what is not known.
+    /// If it cannot be read, is not TOML, or names what is not known.
     pub fn read(path: &Path) -> Result<LabConfig> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let parsed = toml::from_str(&text);
@@ -189,7 +189,7 @@ impl LabConfig {
     /// Bytes of each OSD's data.
     ///
     /// # Errors
-    /// Where the size is not one, or too small for BlueStore.
+    /// If the size is not one, or too small for BlueStore.
     pub fn osd_bytes(&self) -> Result<u64> {
         let bytes = loligo_block::parse_size(&self.osd_size)?;
         ensure!(bytes >= LEAST_OSD, "osd-size {} is too small: BlueStore needs 1g at least", self.osd_size);
@@ -199,7 +199,7 @@ impl LabConfig {
     /// Bytes of each OSD's cache; nothing: it has none.
     ///
     /// # Errors
-    /// Where the size is not one, or smaller than a cache can be.
+    /// If the size is not one, or smaller than a cache can be.
     pub fn cache_bytes(&self) -> Result<Option<u64>> {
         let Some(text) = &self.cache else { return Ok(None) };
         let bytes = loligo_block::parse_size(text)?;
@@ -226,19 +226,19 @@ impl LabConfig {
     /// Checks everything that can be checked without touching the machine, and says what OSDs there will be.
     ///
     /// # Errors
-    /// What makes no sense, with the mend.
+    /// If something makes no sense; the error gives the mend.
     pub fn plan(&self) -> Result<Vec<OsdPlan>> {
         self.osd_bytes()?;
         let cached = self.cache_bytes()?.is_some();
         ensure!(
             cached || (self.cache_dir.is_none() && self.cache_set.is_empty() && self.cache_profile.is_none()),
-            "cache-dir, cache-profile and cache-set are for caches: say with --cache how large they are"
+            "cache-dir, cache-profile and cache-set need caches: give their size with --cache"
         );
         ensure!((1..=1000).contains(&self.osd_count()), "a lab has 1 to 1000 OSDs, not {}", self.osd_count());
         ensure!((1..=10).contains(&self.replicas), "replicas must be 1 to 10, not {}", self.replicas);
         ensure!(
             self.replicas <= self.osd_count(),
-            "{} replicas need as many OSDs, and there are {}: add OSDs or lower --replicas",
+            "{} replicas need as many OSDs, but there are {}: add OSDs or lower --replicas",
             self.replicas,
             self.osd_count()
         );
@@ -250,7 +250,7 @@ impl LabConfig {
         ensure!(
             !self.pool.is_empty()
                 && self.pool.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)),
-            "'{}' is no name for a pool: use letters, digits, '-', '_' and '.'",
+            "'{}' cannot name a pool: use letters, digits, '-', '_' and '.'",
             self.pool
         );
         ensure!(
@@ -380,12 +380,12 @@ mod tests {
             ("osd-size = '10x'", "is not a size"),
             ("osd-size = '100m'", "too small"),
             ("cache = '1m'", "24m at least"),
-            ("cache-dir = '/x'", "say with --cache"),
-            ("cache-profile = 'osd-hdd'", "say with --cache"),
+            ("cache-dir = '/x'", "give their size with --cache"),
+            ("cache-profile = 'osd-hdd'", "give their size with --cache"),
             ("pg-num = 0", "1 or more"),
             ("rpm = 5400", "7200 and 10000"),
             ("osd = 3", "unknown field"),
-            ("pool = 'a b'", "no name for a pool"),
+            ("pool = 'a b'", "cannot name a pool"),
             ("data = ['/dev/a', '/dev/b']", "name one for each"),
             ("data = ['/dev/a', '/dev/b', '/dev/a']", "named twice"),
             ("replicas = 1\n[layout]\na = ['/dev/sdb']", "not osd:data:db_wal"),

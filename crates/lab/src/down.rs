@@ -15,26 +15,26 @@ use crate::namespaces;
 use crate::process::{Process, end, run};
 use crate::state::State;
 
-/// How long daemons may take to stop by themselves.
+/// The time that daemons may take to stop by themselves.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Stops a lab; unless `keep`, removes it too.
 ///
 /// # Errors
-/// Where there is no lab, or a mount or a file cannot be removed.
+/// If there is no lab, or a mount or a file cannot be removed.
 pub fn down(dir: &Path, keep: bool, progress: &mut dyn Progress) -> Result<()> {
     let at = Layout::at(dir)?;
     let mut state = State::of(&at)?;
     progress.step(&format!("stopping {} daemons", state.running().len()));
     stop(&mut state);
     for mount in &state.mounts {
-        ensure!(!mounted(mount), "{} cannot be unmounted: see who uses it with 'fuser -vm'", mount.display());
+        ensure!(!mounted(mount), "{} cannot be unmounted: 'fuser -vm' shows who uses it", mount.display());
     }
     state.write(&at)?;
     if keep {
         ensure!(
             state.complete,
-            "the lab was never finished, so that there is nothing to keep: leave --keep out to remove it"
+            "the lab was never finished, and there is nothing to keep: leave --keep out to remove it"
         );
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub(crate) fn remove(at: &Layout) -> Result<()> {
     fs::remove_dir_all(at.dir()).with_context(|| format!("removing {}", at.dir().display()))
 }
 
-/// Whether something is mounted at `path`.
+/// True if something is mounted at `path`.
 fn mounted(path: &Path) -> bool {
     mounts::on(&mounts::all().unwrap_or_default(), path).is_some()
 }

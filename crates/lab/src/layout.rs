@@ -19,14 +19,15 @@ impl Layout {
     /// The folder at `dir`, which need not exist yet.
     ///
     /// # Errors
-    /// Where the path is so long that no daemon could make its admin socket in it, or holds what a configuration file of
+    /// If the path is so long that no daemon could make its admin socket in it, or holds what a configuration file of
     /// Ceph cannot.
     pub fn at(dir: &Path) -> Result<Layout> {
         let dir = std::path::absolute(dir).with_context(|| format!("the path {}", dir.display()))?;
         let text = dir.to_str().with_context(|| format!("{} is not UTF-8", dir.display()))?;
         ensure!(
             !text.contains(['\n', '#', ';', '$', '\'', '"', ' ', ',']),
-            "{text}: a lab's folder has a name without blanks, quotes, commas, '#', ';' and '$'"
+            "{text} cannot be a lab's folder: its name must be without blanks, quotes, commas, '#', ';' \
+            and '$'"
         );
         let longest = SOCKET_PATH - SOCKET_NAME - "/run/".len();
         ensure!(

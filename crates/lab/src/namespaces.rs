@@ -35,7 +35,7 @@ fn ip(args: &str, stop: &Interrupt) -> Result<String> {
 /// A network that nobody here uses; the monitor gets its first address.
 ///
 /// # Errors
-/// Where namespaces cannot be made at all: not root, or no `ip`.
+/// If namespaces cannot be made at all: not root, or no `ip`.
 pub(crate) fn free_network(stop: &Interrupt) -> Result<String> {
     if !rustix::process::geteuid().is_root() {
         bail!("network namespaces need root: run as root, or leave --hosts out");

@@ -20,7 +20,7 @@ use crate::state::State;
 
 /// Bytes of a database or log that is a file.
 const ASIDE: u64 = 2 << 30;
-/// How long the server of what an OSD stands on may take to be ready; it writes a new cache whole first.
+/// The time that the server of what an OSD stands on may take to be ready; it writes a new cache whole first.
 const SERVE_LIMIT: Duration = Duration::from_secs(120);
 
 /// A device that is to be written over holds nothing, or the user knows.
@@ -33,10 +33,9 @@ pub(crate) fn vacant(device: &Path, force: bool) -> Result<()> {
         .and_then(|f| f.take(SIGNATURE_PROBE as u64).read_to_end(&mut head))
         .with_context(|| format!("reading {}", device.display()))?;
     match foreign_signature(&head) {
-        Some(what) if !force => bail!(
-            "{} holds {what}: choose another device, or say --force to have it overwritten",
-            device.display()
-        ),
+        Some(what) if !force => {
+            bail!("{} holds {what}: choose another device, or add --force to overwrite it", device.display())
+        }
         _ => Ok(()),
     }
 }
@@ -101,7 +100,7 @@ fn host(config: &LabConfig, plan: &OsdPlan) -> Option<String> {
     }
 }
 
-/// Whether Loligo serves what an OSD stands on: the model of a disk, or anything through a cache.
+/// True if Loligo serves what an OSD stands on: the model of a disk, or anything through a cache.
 pub(crate) fn is_served(config: &LabConfig, plan: &OsdPlan) -> bool {
     let modelled = plan.device.is_none() && config.data == Data::Kind(Kind::Hdd);
     modelled || config.cache.is_some()

@@ -15,17 +15,18 @@ use serde::{Deserialize, Serialize};
 use crate::child::Child;
 use crate::interrupt::Interrupt;
 
-/// How often a waiting loop looks.
+/// The number of times that a waiting loop looks.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// A process that was started here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Which daemon, as `osd.0`.
+    /// The name of the daemon, as `osd.0`.
     pub name: String,
     /// Its process id.
     pub pid: i32,
-    /// When it started, in the kernel's ticks since boot: with the process id no other process has it.
+    /// The time at which it started, in the kernel's ticks since boot: with the process id no other process
+    /// has it.
     pub start: u64,
     /// The boot it was started in.
     pub boot: String,
@@ -36,7 +37,7 @@ impl Process {
     /// what nobody has written down never does.
     ///
     /// # Errors
-    /// Where the log cannot be opened or nothing can be started.
+    /// If the log cannot be opened or nothing can be started.
     pub fn hold(name: &str, command: &Command, log: &Path) -> Result<Held> {
         let out = File::options().create(true).append(true).open(log);
         let out = out.with_context(|| format!("opening {}", log.display()))?;
@@ -54,7 +55,7 @@ impl Process {
         Ok(Held { process, word: child.stdin.take() })
     }
 
-    /// Whether it still runs.
+    /// True if it still runs.
     pub fn alive(&self) -> bool {
         self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && !s.is_ended())
     }

@@ -64,7 +64,7 @@ impl State {
     /// Reads what a lab's folder says; nothing where there is no lab.
     ///
     /// # Errors
-    /// Where the file is there and is not one of ours.
+    /// If the file is there and is not one of ours.
     pub fn read(at: &Layout) -> Result<Option<State>> {
         let path = at.state();
         let text = match std::fs::read_to_string(&path) {
@@ -75,7 +75,11 @@ impl State {
         let state: State = serde_json::from_str(&text)
             .with_context(|| format!("{} is not a lab's file, or damaged", path.display()))?;
         if state.magic != MAGIC || state.version != VERSION {
-            bail!("{} is of version {}, this program knows {VERSION}", path.display(), state.version);
+            bail!(
+                "{} has version {}, but this program knows {VERSION}: use the program that made it",
+                path.display(),
+                state.version
+            );
         }
         Ok(Some(state))
     }
@@ -83,7 +87,7 @@ impl State {
     /// The lab in a folder.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn of(at: &Layout) -> Result<State> {
         State::read(at)?.with_context(|| {
             format!("there is no lab in {}: make one with 'loligo lab up --dir {0}'", at.dir().display())
@@ -106,7 +110,7 @@ impl State {
     /// Writes a process down, then lets it go.
     ///
     /// # Errors
-    /// Where the file cannot be written; the process never runs then.
+    /// If the file cannot be written; the process never runs then.
     pub(crate) fn start(&mut self, at: &Layout, held: Held) -> Result<()> {
         self.processes.push(held.process.clone());
         self.write(at)?;

@@ -1,4 +1,4 @@
-//! How a lab is.
+//! The state of a lab.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub struct Daemon {
     pub name: String,
     /// Its process id.
     pub pid: i32,
-    /// Whether it runs.
+    /// True if it runs.
     pub running: bool,
     /// Memory it holds, bytes.
     pub rss_bytes: Option<u64>,
@@ -56,7 +56,7 @@ pub struct Status {
 /// Looks at a lab.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub fn status(dir: &Path) -> Result<Status> {
     let at = Layout::at(dir)?;
     let state = State::of(&at)?;
@@ -117,7 +117,7 @@ pub struct Cache {
 /// The caches of a lab by OSD.
 ///
 /// # Errors
-/// Where there is no lab, or it has none.
+/// If there is no lab, or it has none.
 pub fn caches(dir: &Path) -> Result<Vec<(String, Cache)>> {
     let at = Layout::at(dir)?;
     let state = State::of(&at)?;
@@ -129,7 +129,7 @@ pub fn caches(dir: &Path) -> Result<Vec<(String, Cache)>> {
 /// Environment in which stock tools speak to a lab's cluster: names and values.
 ///
 /// # Errors
-/// Where there is no lab.
+/// If there is no lab.
 pub fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let at = Layout::at(dir)?;
     let state = State::of(&at)?;
@@ -143,7 +143,7 @@ pub fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
 /// A command that runs with a lab's environment, on one of its hosts (`osd0`, `client`) if named.
 ///
 /// # Errors
-/// Where there is no lab, or no such host.
+/// If there is no lab, or no such host.
 pub fn command(
     dir: &Path,
     host: Option<&str>,

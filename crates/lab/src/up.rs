@@ -16,7 +16,7 @@ use crate::process::{POLL, Process, last_lines};
 use crate::state::State;
 use crate::{conf, down, namespaces, osd};
 
-/// How long OSDs may take to come up, and placement groups to become clean.
+/// The time that OSDs may take to come up, and placement groups to become clean.
 const LIMIT: Duration = Duration::from_secs(180);
 /// The client that tests and volumes use.
 pub const CLIENT: &str = "loligo";
@@ -48,7 +48,7 @@ pub struct UpOptions {
 /// active and clean and the cluster says HEALTH_OK.
 ///
 /// # Errors
-/// Where something is missing, in use or fails; what had been started is stopped then, and after an interrupt removed.
+/// If something is missing, in use or fails; what had been started is stopped then, and after an interrupt removed.
 pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) -> Result<State> {
     ceph::installed()?;
     let at = Layout::at(&options.dir)?;
@@ -88,8 +88,8 @@ fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
         }
         let keep = if kept.complete { " --keep" } else { "" };
         bail!(
-            "a lab runs in {dir} already, but only in part: stop the rest with 'loligo lab down{keep} --dir {dir}', then bring \
-             it up again"
+            "a lab runs in {dir} already, but only in part: run 'loligo lab down{keep} --dir {dir}', \
+            then bring it up again"
         );
     }
     ensure!(kept.complete, "the lab in {dir} was never finished: 'loligo lab down --dir {dir}' removes it");
@@ -120,7 +120,7 @@ fn differing(asked: &LabConfig, have: &LabConfig) -> Result<String> {
 fn fresh(at: &Layout, options: &UpOptions, plans: &[OsdPlan], stop: &Interrupt) -> Result<State> {
     let dir = at.dir();
     let occupied = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    ensure!(!occupied, "{} holds something that is not a lab: name another folder with --dir", dir.display());
+    ensure!(!occupied, "{} is not empty and holds no lab: name another folder with --dir", dir.display());
     osd::check_devices(plans, options.force)?;
     let address = match options.config.hosts {
         Hosts::Namespaces => format!("{}.1", namespaces::free_network(stop)?),

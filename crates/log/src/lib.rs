@@ -36,7 +36,7 @@ static SERVICE: OnceLock<Queue> = OnceLock::new();
 /// the journal's, with a priority; so do the words of a panic. Further calls do nothing.
 ///
 /// # Errors
-/// Where no thread can be started.
+/// If no thread can be started.
 pub fn begin_service() -> io::Result<()> {
     if SERVICE.get().is_none() && SERVICE.set(Queue::start()?).is_ok() {
         std::panic::set_hook(Box::new(|info| {
@@ -61,7 +61,7 @@ pub fn line(who: Option<&str>, words: Arguments<'_>) {
     put(Level::of(&words), who, &one_line(words.trim_end_matches('\n')), PATIENCE);
 }
 
-/// How far something has come. On a terminal this rewrites the last such line until `is_last`.
+/// Prints how far something has come. On a terminal this rewrites the last such line until `is_last`.
 pub fn progress(words: impl Display, is_last: bool) {
     if is_rewritten() {
         let words = words.to_string();
@@ -72,7 +72,7 @@ pub fn progress(words: impl Display, is_last: bool) {
     }
 }
 
-/// Whether [`progress`] rewrites its lines: for a person at a terminal, not in a service's log.
+/// True if [`progress`] rewrites its lines: for a person at a terminal, not in a service's log.
 pub fn is_rewritten() -> bool {
     SERVICE.get().is_none() && io::stderr().is_terminal()
 }

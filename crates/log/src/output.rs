@@ -28,7 +28,7 @@ pub fn flush_output() -> bool {
 /// The end of all results.
 ///
 /// # Errors
-/// Where they could not be printed, for another reason than that nobody reads them.
+/// If they could not be printed, for another reason than that nobody reads them.
 pub fn finish_output() -> io::Result<()> {
     flush_output();
     match FAILED.lock().take() {

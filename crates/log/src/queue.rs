@@ -8,7 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that may wait to be written. What comes on top is dropped: a reader who does not read has no use for it.
+/// Bytes that may wait to be written. Lines beyond that are dropped: a reader who does not read has no use
+/// for it.
 const MOST: usize = 1 << 20;
 
 /// The queue, and the thread behind it.
@@ -66,8 +67,10 @@ impl Shared {
             let written = write(line.as_bytes());
             let told = written && dropped > 0 && {
                 let style = crate::style::Style::of_service();
-                let words =
-                    format!("warning: {dropped} lines of this log were lost: its reader did not read them");
+                let words = format!(
+                    "warning: {dropped} lines of this log were lost, because its reader did not \
+                        read them"
+                );
                 write(style.render(crate::style::Level::Warning, None, &words).as_bytes())
             };
             let mut state = self.lock();
@@ -87,7 +90,7 @@ impl Queue {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Where there can be none.
+    /// If there can be none.
     pub(crate) fn start() -> io::Result<Queue> {
         let shared = Arc::<Shared>::default();
         let writes = shared.clone();

@@ -31,7 +31,7 @@ impl Level {
     }
 }
 
-/// How lines are written.
+/// The style of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// `<4>words`: the journal takes the number for the priority, and has the time itself.
@@ -78,7 +78,7 @@ impl Style {
     }
 }
 
-/// Whether standard error goes to the journal: systemd names the device and inode of the stream that it gave.
+/// True if standard error goes to the journal: systemd names the device and inode of the stream that it gave.
 fn is_journal() -> bool {
     static JOURNAL: OnceLock<bool> = OnceLock::new();
     *JOURNAL.get_or_init(|| {

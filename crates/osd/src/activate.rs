@@ -16,11 +16,11 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an OSD may take to be up, once its process has begun.
+/// The time that an OSD may take to be up, once its process has begun.
 const UP: Duration = Duration::from_secs(180);
 /// Between two looks at the map.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often an OSD that ends at once is started again, where nobody else does.
+/// The number of times that an OSD that ends at once is started again, where nobody else does.
 const TRIES: u32 = 3;
 /// One that has run so long has not ended at once.
 const LASTS: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const LASTS: Duration = Duration::from_secs(5);
 /// Serves the volume, mends the links, starts the OSD and waits until the cluster sees it up.
 ///
 /// # Errors
-/// What stands in the way.
+/// If something stands in the way; the error says what.
 pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Result<()> {
     bring_up(daemon, known, None, stop)
 }
@@ -36,7 +36,7 @@ pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Resul
 /// The same for one that was up `since` an epoch before it was stopped: the map may not have noticed yet.
 ///
 /// # Errors
-/// What stands in the way.
+/// If something stands in the way; the error says what.
 pub(crate) fn bring_up(
     daemon: &DaemonClient,
     known: &Known,
@@ -46,7 +46,7 @@ pub(crate) fn bring_up(
     let Place { id, dir, .. } = &known.place;
     ensure!(
         !folder::unfinished(dir),
-        "osd.{id} was never finished: 'loligo osd remove {id}' takes it away, then prepare it again"
+        "osd.{id} was never finished. Run 'loligo osd remove {id}', then prepare it again"
     );
     let volume = &known.volume.name;
     if known.volume.status != Status::Serving {
@@ -71,7 +71,7 @@ pub(crate) fn bring_up(
 /// Waits until the cluster says that an OSD whose process has begun is up, and since another epoch than `before`.
 ///
 /// # Errors
-/// Where it does not come up, or ends.
+/// If it does not come up, or ends.
 pub(crate) fn wait_up(cluster: &Cluster, place: &Place, before: Option<u64>) -> Result<()> {
     let (id, dir, stop) = (place.id, &place.dir, cluster.interrupt());
     let begun = Instant::now();
@@ -95,7 +95,7 @@ pub(crate) fn wait_up(cluster: &Cluster, place: &Place, before: Option<u64>) -> 
 /// Run by the daemon when the volume has come: the cluster is not asked, for it may be this OSD that it waits for.
 ///
 /// # Errors
-/// Why the OSD does not run.
+/// If the OSD does not run; the error says why.
 pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
     if !place.dir.exists() || folder::unfinished(&place.dir) {
         // It is being made right now.
@@ -119,7 +119,7 @@ pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
     }
 }
 
-/// Has the OSD run on its volume, unless somebody is taking that away: whoever does waits for the lock first. Whether it had to be
+/// Has the OSD run on its volume, unless somebody is taking that away: whoever does waits for the lock first. True if it had to be
 /// started.
 fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
     let _lock = folder::lock(&place.dir)?;
@@ -130,7 +130,7 @@ fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
     run_locked(&known, stop)
 }
 
-/// Has the OSD run on its volume as that is served now. Whether it had to be started.
+/// Has the OSD run on its volume as that is served now. True if it had to be started.
 fn run(known: &Known, stop: &Interrupt) -> Result<bool> {
     // It may have been lost with the system's disk.
     folder::make(&known.place.dir)?;

@@ -1,8 +1,9 @@
 //! Putting a cache under an OSD that exists, without making it anew.
 //!
-//! Everything is checked while the OSD runs. It is down from when it is stopped until it runs on the volume; cut off there, the same
-//! command goes on once the volume is made, and before that the OSD is as it was. Where a host has forgotten the volume of an adopted OSD,
-//! the label on its device and the cache are enough to make it again.
+//! Everything is checked while the OSD runs. It is down from when it is stopped until it runs on the volume;
+//! cut off there, the same command goes on once the volume is made, and before that the OSD is as it was. If
+//! a host has forgotten the volume of an adopted OSD, the label on its device and the cache are enough to
+//! make it again.
 
 mod plan;
 
@@ -48,7 +49,8 @@ impl Phase {
 /// Puts a cache under an OSD, and returns when it is up again.
 ///
 /// # Errors
-/// What stands in the way, with the mend; the OSD then runs as before, or it is said what is to be done.
+/// If something stands in the way; the error gives the mend. The OSD then runs as before, or the error says
+/// what is to be done.
 pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
     let id = wanted.id;
     let cluster = Cluster::new(&wanted.behind.cluster, stop);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How an OSD reaches its volume.
+/// The way an OSD reaches its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// As a block device of the best kind that the kernel has.
@@ -52,7 +52,7 @@ pub struct Behind {
     pub dir: Option<PathBuf>,
     /// As whom it runs, as `ceph:ceph`; nothing: as whom the cluster's OSDs run.
     pub user: Option<String>,
-    /// How it reaches its volume.
+    /// The way it reaches its volume.
     pub via: Via,
     /// Give up what stands in the way, where nobody counts on it.
     pub force: bool,

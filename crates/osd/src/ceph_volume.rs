@@ -1,7 +1,7 @@
 //! Stores that `ceph-volume` makes: on the volume as it is, or on a logical volume over it. And its units, where an OSD is adopted.
 //!
-//! It goes its own way: the cluster hears of the OSD before there is a store, the folder is one in memory, and `raw` chooses the OSD's id
-//! itself. What stands afterwards is an OSD like any other, and is started like any other.
+//! It goes its own way: the cluster hears of the OSD before there is a store, the folder is one in memory,
+//! and `raw` chooses the OSD's id itself. The result is an OSD like any other, and is started like any other.
 
 use crate::behind::Via;
 use crate::cluster::{Cluster, default_dir};
@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long it may take: it makes a store, and looks at every device of the host before.
+/// The time that it may take: it makes a store, and looks at every device of the host before.
 const LIMIT: Duration = Duration::from_secs(900);
 /// The key with which it tells the cluster of a new OSD.
 const KEYRING: &str = "/var/lib/ceph/bootstrap-osd/ceph.keyring";
 
-/// Who makes a store.
+/// The program that makes a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum By {
     /// The OSD's own program.
@@ -52,7 +52,7 @@ impl By {
         }
     }
 
-    /// Whether the OSD's own program does.
+    /// True if the OSD's own program does.
     pub(crate) fn is_ceph_osd(&self) -> bool {
         *self == By::CephOsd
     }
@@ -70,7 +70,7 @@ impl std::str::FromStr for By {
 /// `ceph-volume` can make what is wanted, as far as that can be told before anything is.
 ///
 /// # Errors
-/// Why not, with the mend.
+/// If it cannot be; the error gives the mend.
 pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
     if place.by.is_ceph_osd() {
         return Ok(());
@@ -78,7 +78,7 @@ pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
     let by = place.by.word();
     ensure!(
         wanted.behind.via != Via::Fuse,
-        "--by {by} needs a block device, and --via fuse makes a file: leave one of them out"
+        "--by {by} needs a block device, but --via fuse makes a file: leave one of them out"
     );
     ensure!(
         find("ceph-volume").is_some(),
@@ -92,8 +92,8 @@ pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
     );
     ensure!(
         Path::new(KEYRING).is_file(),
-        "--by {by}: ceph-volume tells the cluster of an OSD with the key in {KEYRING}, and that is not there: ceph auth get \
-         client.bootstrap-osd -o {KEYRING}"
+        "--by {by}: ceph-volume needs the key in {KEYRING}, which is not there. Run: ceph auth get \
+        client.bootstrap-osd -o {KEYRING}"
     );
     if place.by == By::Lvm {
         ensure!(find("vgcreate").is_some(), "--by {by}: LVM is missing: apt-get install lvm2");
@@ -112,7 +112,7 @@ pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
 /// Has it make the store of an OSD on `device`, and tell the cluster. The OSD's id.
 ///
 /// # Errors
-/// What it says.
+/// If it fails; the error holds its words.
 pub(crate) fn prepare(place: &Place, class: &str, device: &Path, cluster: &Cluster) -> Result<String> {
     let (id, by) = (place.id.to_string(), place.by.word());
     let mut command = place.cluster.tool("ceph-volume");
@@ -138,7 +138,7 @@ pub(crate) fn prepare(place: &Place, class: &str, device: &Path, cluster: &Clust
     let fsid = place.dir.join("fsid");
     let uuid = std::fs::read_to_string(&fsid).with_context(|| {
         format!(
-            "ceph-volume made no store, and says why in /var/log/ceph/ceph-volume.log: {}",
+            "ceph-volume made no store; the cause is in /var/log/ceph/ceph-volume.log: {}",
             fsid.display()
         )
     })?;
@@ -158,7 +158,7 @@ fn is_enabled(unit: &str, stop: &Interrupt) -> bool {
 /// Has `ceph-volume` leave the OSD alone at boot: it would look for the store on the raw device, and put its folder aside meanwhile.
 ///
 /// # Errors
-/// What systemd says.
+/// If systemd refuses; the error holds its words.
 pub(crate) fn stands_aside(place: &Place, stop: &Interrupt) -> Result<()> {
     match &place.unit {
         Some(unit) if is_enabled(unit, stop) => systemctl(&["disable", unit], stop).map(drop),
@@ -169,7 +169,7 @@ pub(crate) fn stands_aside(place: &Place, stop: &Interrupt) -> Result<()> {
 /// Has it start the OSD at boot again, as before.
 ///
 /// # Errors
-/// What systemd says.
+/// If systemd refuses; the error holds its words.
 pub(crate) fn starts_again(place: &Place, stop: &Interrupt) -> Result<()> {
     match &place.unit {
         Some(unit) if daemon::systemd() => systemctl(&["enable", unit], stop).map(drop),

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long one command may take.
+/// The time that one command may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long the cluster is looked for.
+/// The time that the cluster is looked for.
 const CONNECT: &str = "20";
 /// The configuration that Ceph's packages read.
 pub const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
@@ -22,7 +22,7 @@ pub const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
 const PROGRAMS: [(&str, &str); 3] =
     [("ceph", "ceph-common"), ("ceph-authtool", "ceph-common"), ("ceph-osd", "ceph-osd")];
 
-/// Which cluster, and as whom.
+/// The cluster, and the client that asks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Access {
@@ -86,7 +86,7 @@ impl Cluster {
         Cluster { access: self.access.clone(), stop: Interrupt::default() }
     }
 
-    /// How it is reached.
+    /// The access to it.
     pub fn access(&self) -> &Access {
         &self.access
     }
@@ -112,11 +112,12 @@ impl Cluster {
         command
     }
 
-    /// Has one `ceph` do all of `commands`, each its words, none with a blank in it: starting the program takes longer than what it does. What became
-    /// of each it does not tell: look, and [`Cluster::run`] what was not done.
+    /// Has one `ceph` do all of `commands`, each its words, none with a blank in it: starting the program
+    /// takes longer than what it does. It does not tell what became of each: look, and [`Cluster::run`] what
+    /// was not done.
     ///
     /// # Errors
-    /// Where it was interrupted.
+    /// If it was interrupted.
     pub fn run_all(&self, commands: &[Vec<&str>]) -> Result<()> {
         let lines: String = commands.iter().map(|words| words.join(" ") + "\n").collect();
         let _ = process::feed(&mut self.ceph(), lines, LIMIT, &self.stop);
@@ -137,7 +138,7 @@ impl Cluster {
     /// Runs `ceph ARGS` and reads its JSON.
     ///
     /// # Errors
-    /// Where it fails, or says something else.
+    /// If it fails, or says something else.
     pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Value> {
         let mut all: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
         all.extend(["--format", "json"].map(OsStr::new));
@@ -174,7 +175,7 @@ impl Cluster {
     /// A new key.
     ///
     /// # Errors
-    /// What the program that makes it says.
+    /// If the program that makes it fails; the error holds its words.
     pub fn key(&self) -> Result<String> {
         let mut command = Command::new("ceph-authtool");
         let said = process::run(command.arg("--gen-print-key"), LIMIT, &self.stop)?;
@@ -184,7 +185,7 @@ impl Cluster {
     /// The map of OSDs.
     ///
     /// # Errors
-    /// Where the cluster does not answer.
+    /// If the cluster does not answer.
     pub fn map(&self) -> Result<Map> {
         self.json(&["osd", "dump"]).map(Map)
     }
@@ -217,7 +218,7 @@ impl Map {
         })
     }
 
-    /// Whether its data are declared gone for good, so that its number may be used again.
+    /// True if its data are declared gone for good, so that its number may be used again.
     pub fn destroyed(&self, id: u32) -> bool {
         self.osds()
             .find(|o| o["osd"] == id)

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long an OSD may take to end: what it was asked for by clients is answered first.
+/// The time that an OSD may take to end: what it was asked for by clients is answered first.
 const END: Duration = Duration::from_secs(60);
-/// How long one may take that has lost its device: it writes down how it died.
+/// The time that one may take that has lost its device: it writes down how it died.
 const DIE: Duration = Duration::from_secs(20);
-/// How long one may take to begin.
+/// The time that one may take to begin.
 const BEGIN: Duration = Duration::from_secs(120);
 
-/// Whether the system's own service manager runs here.
+/// True if the system's own service manager runs here.
 pub fn systemd() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
@@ -35,7 +35,7 @@ pub fn unit(id: u32) -> String {
 /// Refuses a place that systemd, where it runs, would not start: it knows OSDs by their number alone.
 ///
 /// # Errors
-/// Where the place is another than its.
+/// If the place is another than its.
 pub fn can_be_started(place: &Place) -> Result<()> {
     if !systemd() {
         return Ok(());
@@ -43,7 +43,8 @@ pub fn can_be_started(place: &Place) -> Result<()> {
     let (dir, conf) = (default_dir(place.id), Path::new(DEFAULT_CONF));
     ensure!(
         place.dir == dir && place.cluster.conf == conf,
-        "systemd starts an OSD with the folder {} and the configuration {}: leave --osd-dir and --conf out",
+        "systemd starts OSDs with the folder {} and the configuration {} only: leave --osd-dir and \
+        --conf out",
         dir.display(),
         conf.display()
     );
@@ -57,7 +58,7 @@ pub fn holder(dir: &Path) -> Option<Pid> {
     held.pid
 }
 
-/// Whether process `pid` has what is at `path` now open. One that has a device open that is no longer there has another.
+/// True if process `pid` has what is at `path` now open. One that has a device open that is no longer there has another.
 pub fn has_open(pid: Pid, path: &Path) -> bool {
     let Ok(now) = rustix::fs::stat(path) else { return false };
     let folder = format!("/proc/{}/fd", pid.as_raw_nonzero());
@@ -71,7 +72,7 @@ pub fn has_open(pid: Pid, path: &Path) -> bool {
 /// Starts the OSD and returns when its process has begun.
 ///
 /// # Errors
-/// Where it cannot be started, or ends at once.
+/// If it cannot be started, or ends at once.
 pub fn start(place: &Place, stop: &Interrupt) -> Result<()> {
     can_be_started(place)?;
     if systemd() {
@@ -128,7 +129,7 @@ fn log(place: &Place, stop: &Interrupt) -> String {
 /// Runs `systemctl`.
 ///
 /// # Errors
-/// What it says.
+/// If it fails; the error holds its words.
 pub(crate) fn systemctl(words: &[&str], stop: &Interrupt) -> Result<String> {
     process::run(Command::new("systemctl").args(words), BEGIN, stop)
         .with_context(|| format!("systemctl {}", words.join(" ")))
@@ -137,7 +138,7 @@ pub(crate) fn systemctl(words: &[&str], stop: &Interrupt) -> Result<String> {
 /// Has the OSD start with the machine, or no more.
 ///
 /// # Errors
-/// What systemd says.
+/// If systemd refuses; the error holds its words.
 pub fn at_boot(id: u32, wanted: bool, stop: &Interrupt) -> Result<()> {
     if systemd() {
         systemctl(&[if wanted { "enable" } else { "disable" }, &unit(id)], stop)?;
@@ -148,7 +149,7 @@ pub fn at_boot(id: u32, wanted: bool, stop: &Interrupt) -> Result<()> {
 /// Ends the OSD, which answers what it was asked first. Returns when it has ended.
 ///
 /// # Errors
-/// Where it does not end, or this is interrupted.
+/// If it does not end, or this is interrupted.
 pub fn stop(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
     if systemd() {
         systemctl(&["stop", &unit(id)], interrupt)?;
@@ -158,7 +159,7 @@ pub fn stop(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
     let _ = kill_process(pid, Signal::TERM);
     ensure!(
         ends(dir, pid, END, interrupt)?,
-        "osd.{id} (process {}) does not end: see what it waits for with 'ceph daemon osd.{id} ops'",
+        "osd.{id} (process {}) does not end: 'ceph daemon osd.{id} ops' shows what it waits for",
         pid.as_raw_nonzero()
     );
     Ok(())
@@ -167,7 +168,7 @@ pub fn stop(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
 /// Ends an OSD whose device is gone: there is nothing that it could still do.
 ///
 /// # Errors
-/// Where it does not end, or this is interrupted.
+/// If it does not end, or this is interrupted.
 pub fn bury(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
     let Some(pid) = holder(dir) else { return Ok(()) };
     // Most likely it has noticed, and is writing down why it dies.
@@ -178,7 +179,8 @@ pub fn bury(id: u32, dir: &Path, interrupt: &Interrupt) -> Result<()> {
     let _ = kill_process(pid, Signal::KILL);
     if !ends(dir, pid, DIE, interrupt)? {
         bail!(
-            "osd.{id} (process {}) does not end, though its device is gone: the kernel waits for something",
+            "osd.{id} (process {}) does not end although its device is gone: the kernel still waits for \
+            an operation",
             pid.as_raw_nonzero()
         );
     }

@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long another user of a device is waited for.
+/// The time that another user of a device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
 /// Least bytes of data, behind the label: BlueStore's own structures and a little room.
 const LEAST_DATA: u64 = 1 << 30;
@@ -82,7 +82,7 @@ impl Devices {
     /// They are free, distinct and large enough. Nothing is changed.
     ///
     /// # Errors
-    /// What stands in the way, with the mend.
+    /// If something stands in the way; the error gives the mend.
     pub(crate) fn check(&self, map: &Map, force: bool) -> Result<Found> {
         let data = self.data.path();
         self.distinct()?;
@@ -96,7 +96,7 @@ impl Devices {
         let size = file.geometry().size;
         ensure!(
             size >= MIN_HOME + LEAST_DATA,
-            "{} has {size} bytes: an OSD behind a label needs {} at least",
+            "{} has {size} bytes, too few for an OSD behind a label: give a device of at least {} bytes",
             data.display(),
             MIN_HOME + LEAST_DATA
         );
@@ -168,14 +168,14 @@ impl Devices {
                 let clean = sb.clean && sb.dirty_blocks == 0;
                 ensure!(
                     clean,
-                    "{path} is the cache of volume '{}' and holds what its core does not have: flush that volume and run \
-                     'loligo release {path}' first, or give another --cache",
+                    "{path} is the cache of volume '{}' and holds data that its core does not have. \
+                    Flush that volume and run 'loligo release {path}', or give another --cache",
                     sb.name
                 );
                 ensure!(
                     force,
-                    "{path} is the cache of volume '{}', of core {}, which has everything: run 'loligo release {path}', or \
-                     add --force to replace it",
+                    "{path} is the cache of volume '{}'. Its core {} has everything: run 'loligo \
+                    release {path}', or add --force to replace it",
                     sb.name,
                     sb.core.id
                 );
@@ -186,7 +186,8 @@ impl Devices {
             Err(SuperError::Io(why)) => return Err(why).context("the cache cannot be read"),
             Err(why) => ensure!(
                 force,
-                "{path} was a cache and is damaged ({why}): look at it with 'loligo inspect {path}'; --force replaces it"
+                "{path} is a damaged cache ({why}): 'loligo inspect {path}' shows it; --force replaces \
+                it"
             ),
         }
         Ok(())
@@ -212,12 +213,12 @@ fn vacant(
         Ok(label) => {
             let lacks = match label.dirty_bytes {
                 Some(0) => "which was stopped cleanly",
-                _ => "whose cache may hold what it lacks",
+                _ => "whose cache may hold data that it lacks",
             };
             ensure!(
                 force,
-                "{what} {path} is the core of volume '{}', {lacks}: 'loligo osd remove' frees one that is an OSD's; --force \
-                 gives up what is on it",
+                "{what} {path} is the core of volume '{}', {lacks}. If it is an OSD's, 'loligo osd \
+                remove' frees it; --force gives up its data",
                 label.name
             );
             return Ok((true, Some("the core of another volume")));
@@ -225,17 +226,14 @@ fn vacant(
         Err(SuperError::Absent) => {}
         Err(SuperError::Io(why)) => return Err(why).with_context(|| format!("{what} {path} cannot be read")),
         Err(why) => {
-            ensure!(
-                force,
-                "{what} {path} has a damaged label of Loligo's ({why}): --force gives up what is on it"
-            );
+            ensure!(force, "{what} {path} has a damaged Loligo label ({why}): --force gives up its data");
             return Ok((true, Some("the core of another volume")));
         }
     }
     if let Ok(InPool::Pool(_)) = PoolSuper::look(dev) {
         bail!(
-            "{what} {path} is a pool that cores have their caches in ('loligo cache show {path}'): give another; once those are detached, \
-             'loligo cache dissolve {path}' frees it"
+            "{what} {path} is a pool with the caches of cores ('loligo cache show {path}' lists them). \
+            Give another device, or detach those and run 'loligo cache dissolve {path}'"
         );
     }
     let size = dev.size();
@@ -245,7 +243,8 @@ fn vacant(
         && let Some(id) = map.number_of(&uuid)
     {
         bail!(
-            "{what} {path} is osd.{id}'s: 'loligo osd adopt {id}' would put a cache under it; or take it out of the cluster first"
+            "{what} {path} belongs to osd.{id}. Take that OSD out of the cluster first; or keep it, and \
+            put a cache under it with 'loligo osd adopt {id}'"
         );
     }
     let copies = labels::copies(dev, 0)?;
@@ -265,7 +264,11 @@ fn vacant(
             bail!("{what} {path} is a member of {kind}: take it out first, with mdadm --zero-superblock")
         }
         Some(kind) => {
-            ensure!(force, "{what} {path} holds {kind}: give another, or add --force to have it overwritten");
+            ensure!(
+                force,
+                "{what} {path} holds {kind}: give another device, or add --force to \
+                overwrite it"
+            );
             Ok((false, Some(kind)))
         }
         None => Ok((false, None)),
@@ -279,7 +282,7 @@ pub(crate) fn bluestore_uuid(head: &[u8]) -> Option<String> {
     text.iter().all(fits).then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-/// Whether md has written itself at the end, where two of its formats do.
+/// True if md has written itself at the end, where two of its formats do.
 fn has_md(dev: &mut dyn SyncIo) -> Result<bool> {
     let size = dev.size();
     let places = [size.saturating_sub(8 << 10) & !0xfff, (size & !0xffff).saturating_sub(64 << 10)];
@@ -298,13 +301,13 @@ fn has_md(dev: &mut dyn SyncIo) -> Result<bool> {
 /// The cache that is given for an OSD, by its whole path.
 ///
 /// # Errors
-/// Where it is a share of a pool: an OSD has a cache of its own.
+/// If it is a share of a pool: an OSD has a cache of its own.
 pub fn own_cache(given: &Path) -> Result<PathBuf> {
     if given.to_str().is_some_and(|text| text.starts_with("pool:")) {
         bail!(
-            "--cache {}: an OSD has a cache device of its own here, so that no other dies with it or takes its room, and this names a core's \
-             share of a pool. Give a partition or a logical volume of the same flash for each OSD; shares of pools are for 'loligo volume \
-             create'",
+            "--cache {} is a share of a pool, and an OSD needs a cache of its own: others must not die \
+            with it or take its room. Give each OSD a partition or a logical volume of the flash; \
+            shares of pools are for 'loligo volume create'",
             given.display()
         );
     }

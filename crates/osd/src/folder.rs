@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 const UNFINISHED: &str = "loligo-unfinished";
 /// There as long as the OSD is being released: nobody starts it on its volume.
 const RELEASING: &str = "loligo-releasing";
-/// How long who comes to lock a folder that is being removed may take.
+/// The time that a process may take which comes to lock a folder that is being removed.
 const COMES: Duration = Duration::from_secs(2);
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
 /// The kernel's number for a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Whether an OSD is being made in `dir`, or its making was cut off.
+/// True if an OSD is being made in `dir`, or its making was cut off.
 pub fn unfinished(dir: &Path) -> bool {
     dir.join(UNFINISHED).exists()
 }
 
-/// Whether the OSD is being released, or that was cut off.
+/// True if the OSD is being released, or that was cut off.
 pub(crate) fn is_releasing(dir: &Path) -> bool {
     dir.join(RELEASING).exists()
 }
@@ -36,7 +36,7 @@ pub(crate) fn is_releasing(dir: &Path) -> bool {
 /// From now on the OSD is not started when its volume comes: whoever was about to has done so when this returns.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file system refuses.
 pub(crate) fn begin_release(dir: &Path) -> Result<()> {
     let _lock = lock(dir)?;
     let path = dir.join(RELEASING);
@@ -52,12 +52,12 @@ pub(crate) fn end_release(dir: &Path) {
 /// Makes the folder, which must not be there or be empty; it is marked as unfinished.
 ///
 /// # Errors
-/// Where it holds something.
+/// If it holds something.
 pub(crate) fn begin(dir: &Path) -> Result<()> {
     if let Ok(mut entries) = fs::read_dir(dir)
         && entries.next().is_some()
     {
-        bail!("{} holds something already: an OSD's folder must be new", dir.display());
+        bail!("{} is not empty: an OSD needs a new folder", dir.display());
     }
     let make = || -> std::io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
@@ -70,7 +70,7 @@ pub(crate) fn begin(dir: &Path) -> Result<()> {
 /// Makes the folder of an OSD whose own was lost, if it was.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file system refuses.
 pub(crate) fn make(dir: &Path) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(dir);
     made.with_context(|| format!("making {}", dir.display()))
@@ -82,8 +82,8 @@ pub(crate) fn finish(dir: &Path) -> Result<()> {
     fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
 }
 
-/// Removes the folder. What its links lead to stays as it is. Who was about to start the OSD may come to lock it at this moment, and finds then
-/// that there is none any more.
+/// Removes the folder. The targets of its links stay as they are. Who was about to start the OSD may come to
+/// lock it at this moment, and finds then that there is none any more.
 pub(crate) fn remove(dir: &Path) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -111,11 +111,11 @@ pub(crate) fn empty(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes away a folder in memory, as ceph-volume makes them, from over the one on disk, which a boot does not empty. What was in it is
-/// written again from the store's own label. Whether there was one.
+/// Takes away a folder in memory, as ceph-volume makes them, from over the one on disk, which a boot does not
+/// empty. Its content is written again from the store's own label. True if there was one.
 ///
 /// # Errors
-/// What the system says.
+/// If the system refuses.
 pub(crate) fn onto_disk(dir: &Path) -> Result<bool> {
     let is_in_memory = || -> rustix::io::Result<bool> {
         let Some(parent) = dir.parent() else { return Ok(false) };
@@ -134,7 +134,7 @@ pub(crate) fn onto_disk(dir: &Path) -> Result<bool> {
 /// Waits until nobody else starts this OSD; until what it gives is dropped, nobody else does.
 ///
 /// # Errors
-/// Where the folder cannot be written.
+/// If the folder cannot be written.
 pub(crate) fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);
     let open = || -> std::io::Result<File> {
@@ -145,7 +145,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
     open().with_context(|| format!("locking {}", path.display()))
 }
 
-/// How a file is opened to be written in a folder that is another user's: through no link that he may have put there.
+/// Options to open a file for writing in a folder that is another user's: through no link that he may have put there.
 pub(crate) fn for_writing(mode: u32) -> OpenOptions {
     let mut options = File::options();
     options.create(true).write(true).mode(mode).custom_flags(OFlags::NOFOLLOW.bits() as i32);
@@ -159,7 +159,7 @@ fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 /// Writes who the OSD is, beside its links.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file system refuses.
 pub(crate) fn fill(place: &Place, target: &Path, key: &str) -> Result<()> {
     let dir = &place.dir;
     let fill = || -> std::io::Result<()> {
@@ -171,10 +171,10 @@ pub(crate) fn fill(place: &Place, target: &Path, key: &str) -> Result<()> {
     own(place)
 }
 
-/// Makes the links lead where they should. Whether any had to be changed.
+/// Makes the links lead where they should. True if any had to be changed.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file system refuses.
 pub(crate) fn link(place: &Place, target: &Path) -> Result<bool> {
     let mut changed = false;
     let links =
@@ -189,7 +189,7 @@ pub(crate) fn link(place: &Place, target: &Path) -> Result<bool> {
 /// Makes `block` lead to `target`, word for word.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file system refuses.
 pub(crate) fn link_block(dir: &Path, target: &Path) -> Result<bool> {
     make_link(&dir.join("block"), target)
 }
@@ -210,7 +210,7 @@ fn make_link(link: &Path, target: &Path) -> Result<bool> {
 /// links the user has put there.
 ///
 /// # Errors
-/// Where there is no such user, or the system does not allow it.
+/// If there is no such user, or the system does not allow it.
 pub(crate) fn own(place: &Place) -> Result<()> {
     let owner: Owner = place.user.parse().map_err(anyhow::Error::msg)?;
     give(&place.dir, false, owner)?;
@@ -298,7 +298,7 @@ mod tests {
         let uid = rustix::process::getuid().as_raw();
         begin(&at).expect("it is new");
         assert!(unfinished(&at));
-        assert!(begin(&at).expect_err("it is not").to_string().contains("holds something"));
+        assert!(begin(&at).expect_err("it is not").to_string().contains("is not empty"));
         let target = dir.path().join("volume");
         fs::write(&target, "").expect("a file");
         let place = place(&at, &format!("{uid}:{}", rustix::process::getgid().as_raw()));

@@ -61,9 +61,11 @@ pub(crate) fn of(known: &Known) -> Vec<u64> {
 pub fn warning(id: u32, core: &str, found: &[u64]) -> Option<String> {
     let first = found.first()?;
     Some(format!(
-        "{core} shows a copy of the store's label at byte {first} (bluestore_bdev_label_multi): whoever looks for one finds osd.{id} on the \
-         raw device, and may start it without its cache, which may hold what it lacks. Let nothing of ceph-volume's start it; and take the cache away ('loligo \
-         osd release {id}'), or make the OSD anew ('loligo osd remove {id}', 'loligo osd prepare'), whose copies nobody finds"
+        "{core} shows a copy of the store's label at byte {first} (bluestore_bdev_label_multi). A \
+        program that looks for one finds osd.{id} on the raw device, and may start it without its \
+        cache, which may hold data that the device lacks. Let nothing of ceph-volume's start it. Take \
+        the cache away with 'loligo osd release {id}', or make the OSD anew with 'loligo osd remove \
+        {id}' and 'loligo osd prepare': its copies are hidden then"
     ))
 }
 

@@ -20,19 +20,19 @@ pub struct Row {
     pub uuid: String,
     /// `up`, `down`, `absent` from the map, `unfinished`, or `unknown` where the cluster does not answer.
     pub state: &'static str,
-    /// Whether it is in; nothing where that is not known.
+    /// True if it is in; nothing where that is not known.
     pub r#in: Option<bool>,
     /// Its process runs.
     pub runs: bool,
     /// It was there before its volume: `loligo osd release` takes that away.
     pub adopted: bool,
-    /// Who made its store; for one that was adopted, that is not known.
+    /// The program that made its store; it is not known for an adopted one.
     pub by: Option<&'static str>,
     /// Its volume.
     pub volume: String,
-    /// How that is.
+    /// The state of that volume.
     pub volume_state: &'static str,
-    /// Why it is so, where there is more to say.
+    /// The reason why it is so, where there is more to say.
     pub why: Option<String>,
     /// The cache's mode.
     pub mode: Option<String>,
@@ -53,7 +53,7 @@ pub struct Row {
 /// All of them.
 ///
 /// # Errors
-/// Where no daemon runs.
+/// If no daemon runs.
 pub fn list(stop: &Interrupt) -> Result<Vec<Row>> {
     let daemon = DaemonClient::new()?;
     let all = place::all(&daemon)?;

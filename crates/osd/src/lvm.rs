@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long one command may take: it may wait for udev.
+/// The time that one command may take: it may wait for udev.
 const LIMIT: Duration = Duration::from_secs(120);
 /// The logical volume in its group. By names that begin like this and like the group's, Ceph's udev rule knows what is an OSD's.
 const VOLUME: &str = "osd-block";
@@ -29,7 +29,7 @@ pub(crate) fn path(id: u32) -> PathBuf {
 /// Makes it over the whole of `device`.
 ///
 /// # Errors
-/// What LVM says.
+/// If LVM refuses; the error holds its words.
 pub(crate) fn make(id: u32, device: &Path, stop: &Interrupt) -> Result<()> {
     let group = group(id);
     run(Command::new("vgcreate").args(["--yes", &group]).arg(device), stop)?;
@@ -40,7 +40,7 @@ pub(crate) fn make(id: u32, device: &Path, stop: &Interrupt) -> Result<()> {
 /// It can be opened: LVM may not have come to `device` yet.
 ///
 /// # Errors
-/// What LVM says.
+/// If LVM refuses; the error holds its words.
 pub(crate) fn activate(id: u32, device: &Path, stop: &Interrupt) -> Result<()> {
     run(change(id, device, "y")?.arg(group(id)), stop)?;
     let path = path(id);
@@ -51,7 +51,7 @@ pub(crate) fn activate(id: u32, device: &Path, stop: &Interrupt) -> Result<()> {
 /// Nobody has `device` open any more on account of it.
 ///
 /// # Errors
-/// What LVM says: somebody uses it.
+/// If LVM refuses, as it does while somebody uses it.
 pub(crate) fn let_go(id: u32, device: &Path, stop: &Interrupt) -> Result<()> {
     if !device.exists() || !path(id).exists() {
         return Ok(());

@@ -25,7 +25,7 @@ pub struct Place {
     pub cluster: Access,
     /// As whom it runs, as `ceph:ceph`.
     pub user: String,
-    /// Who made its store.
+    /// The program that made its store.
     #[serde(default, skip_serializing_if = "By::is_ceph_osd")]
     pub by: By,
     /// The device of its database, if not with the data.
@@ -81,7 +81,10 @@ impl std::str::FromStr for Place {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Place> {
-        serde_json::from_str(text).context("the OSD's place in its volume's after-start is not understood")
+        serde_json::from_str(text).context(
+            "the place of the OSD in its volume's after-start cannot be \
+            read",
+        )
     }
 }
 
@@ -103,7 +106,7 @@ impl Known {
     /// The target of the OSD's `block`.
     ///
     /// # Errors
-    /// Where the volume is served in another way.
+    /// If the volume is served in another way.
     pub fn target(&self) -> Result<PathBuf> {
         self.device().map(|device| self.place.block(device))
     }
@@ -111,7 +114,7 @@ impl Known {
     /// The path under which the volume itself is found.
     ///
     /// # Errors
-    /// Where it is served in another way.
+    /// If it is served in another way.
     pub(crate) fn device(&self) -> Result<PathBuf> {
         target(&self.volume.name, &self.volume.definition.listen)
     }
@@ -136,7 +139,7 @@ pub(crate) fn target(volume: &str, listen: &[String]) -> Result<PathBuf> {
 /// Every OSD on a volume of the daemon.
 ///
 /// # Errors
-/// Where no daemon runs, or a place is not understood.
+/// If no daemon runs, or a place is not understood.
 pub fn all(daemon: &DaemonClient) -> Result<Vec<Known>> {
     let mut found = Vec::new();
     for volume in daemon.volumes()? {
@@ -151,7 +154,7 @@ pub fn all(daemon: &DaemonClient) -> Result<Vec<Known>> {
 /// The OSD `id`.
 ///
 /// # Errors
-/// Where there is none on a volume of this host.
+/// If there is none on a volume of this host.
 pub fn one(daemon: &DaemonClient, id: u32) -> Result<Known> {
     let all = all(daemon)?;
     let mut those = all.into_iter().filter(|k| k.place.id == id);
@@ -163,7 +166,8 @@ pub fn one(daemon: &DaemonClient, id: u32) -> Result<Known> {
     ensure!(
         those.next().is_none(),
         Ended::refused(format!(
-            "two volumes claim to be osd.{id}: 'loligo osd list' shows which; delete the wrong one with 'loligo volume delete'"
+            "two volumes claim to be osd.{id}: find them with 'loligo osd list' and delete the wrong \
+            one with 'loligo volume delete'"
         ))
     );
     Ok(known)

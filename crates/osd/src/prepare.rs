@@ -1,8 +1,8 @@
 //! Making an OSD on a cached volume.
 //!
-//! Volume, folder and store come first, and the cluster hears of the OSD last: whatever ends this halfway, be it SIGKILL, leaves no half
-//! OSD in the cluster's map. What was done before is taken back on an error and on Ctrl-C. Where ceph-volume makes the store the cluster hears of
-//! it earlier, and is told to forget it again.
+//! Volume, folder and store come first, and the cluster hears of the OSD last: whatever ends this halfway, be
+//! it SIGKILL, leaves no half OSD in the cluster's map. Steps done before are taken back on an error and on
+//! Ctrl-C. If ceph-volume makes the store, the cluster hears of it earlier, and is told to forget it again.
 
 use crate::behind::{Behind, Via};
 use crate::ceph_volume::{self, By};
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long the making of a store may take.
+/// The time that the making of a store may take.
 const MKFS: Duration = Duration::from_secs(600);
 
 /// An OSD to be made.
@@ -50,7 +50,7 @@ pub struct Prepare {
     pub id: Option<u32>,
     /// Its CRUSH class; nothing: the core's.
     pub class: Option<String>,
-    /// Who makes its store.
+    /// The program that makes its store.
     pub by: By,
     /// Start it.
     pub start: bool,
@@ -82,7 +82,8 @@ struct Plan<'a> {
 /// Makes an OSD, and starts it unless told otherwise. Its number.
 ///
 /// # Errors
-/// What stands in the way, with the mend; everything that was done is taken back then, or it is said what is not and how it can be.
+/// If something stands in the way; the error gives the mend. Everything that was done is taken back then, or
+/// the error says what is not, and how it can be.
 pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     let Prepare { behind, .. } = wanted;
     let cluster = Cluster::new(&behind.cluster, stop);
@@ -93,7 +94,8 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     let id = wanted.id.unwrap_or_else(|| map.free());
     if map.osd(id).is_some() && !map.destroyed(id) {
         bail!(Ended::refused(format!(
-            "there is an osd.{id} in the cluster already: give another --id, or none for the next free one"
+            "osd.{id} is in the cluster already: give another --id, or leave --id out for the next free \
+            one"
         )));
     }
     let devices = wanted.devices().lasting();
@@ -121,14 +123,15 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     let volumes = daemon.volumes()?;
     let told = || {
         format!(
-            "there is a volume '{}' already: 'loligo osd list' shows what it is; 'loligo osd remove {id}' takes an OSD and its volume away",
+            "volume '{}' exists already: 'loligo osd list' shows it; 'loligo osd remove {id}' removes \
+            an OSD with its volume",
             place.volume()
         )
     };
     ensure!(volumes.iter().all(|v| v.name != place.volume()), Ended::refused(told()));
     let found = before_anything(devices.check(&map, behind.force))?;
     if let Some(held) = found.held {
-        say!("{} held {held}: overwritten, as --force ordered", devices.data.path().display());
+        say!("{} held {held}, which --force overwrites", devices.data.path().display());
     }
     warn_of_shared(&daemon, &devices.cache, &behind.mode, id)?;
     let class =
@@ -168,8 +171,9 @@ pub(crate) fn warn_of_shared(daemon: &DaemonClient, cache: &Path, mode: &str, id
     }
     if !others.is_empty() {
         say!(
-            "warning: the cache of osd.{id} lies on {} with that of {}: when it dies, they all die. Keep no more copies of anything on them than \
-             you can lose at once: make their host, or a CRUSH bucket above them, the failure domain",
+            "warning: the cache of osd.{id} lies on {} with that of {}: if that device dies, all of \
+            them die. Make their host, or a CRUSH bucket above them, the failure domain, so that they \
+            hold no more copies than you can lose at once",
             own.into_iter().collect::<Vec<_>>().join(", "),
             others.join(", ")
         );
@@ -219,7 +223,7 @@ impl Plan<'_> {
 
     fn set_options(&self, undo: &mut Undo) -> Result<()> {
         let id = self.place.id;
-        say!("osd.{id}: what depends on the kind of device is set by name:");
+        say!("osd.{id}: settings that depend on the kind of device are set by name:");
         let (cluster, uuid) = (self.cluster.past_interrupts(), self.place.uuid.clone());
         undo.note(format!("ceph config rm osd.{id} OPTION, for each in 'ceph config dump'"), move || {
             match cluster.map()?.osd(id) {
@@ -263,7 +267,7 @@ impl Plan<'_> {
         undo.note(format!("ceph osd purge-new {id} --yes-i-really-mean-it"), move || {
             match (cluster.map()?.osd(id), &*ours.borrow()) {
                 (Some(osd), Some(uuid)) if osd.uuid == *uuid => purge_new(&cluster, id),
-                (Some(_), None) => bail!("osd.{id} of the cluster may be another host's"),
+                (Some(_), None) => bail!("osd.{id} of the cluster may belong to another host"),
                 _ => Ok(()),
             }
         });
@@ -361,7 +365,10 @@ impl Plan<'_> {
         ]);
         let removed = std::fs::remove_file(&secrets);
         told.with_context(|| {
-            format!("the cluster does not take osd.{id}: somebody else may have taken that number meanwhile; try again")
+            format!(
+                "the cluster does not take osd.{id}: the number may have been given away meanwhile. \
+                Try again"
+            )
         })?;
         removed.with_context(|| format!("removing {}", secrets.display()))
     }
@@ -383,7 +390,8 @@ impl Plan<'_> {
                 why
             }
             Err(_) => why.context(format!(
-                "osd.{id} is made and stays: 'loligo osd activate {id}' starts it, 'loligo osd remove {id}' takes it away"
+                "osd.{id} is made and stays: 'loligo osd activate {id}' starts it, 'loligo osd remove \
+                {id}' removes it"
             )),
         }
     }

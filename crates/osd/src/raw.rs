@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long whoever locks the device as a file is waited for.
+/// The time that whoever locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The sources that an OSD is put back from.
@@ -42,7 +42,7 @@ impl Kept {
     /// In the OSD's folder, and with what the daemon remembers.
     ///
     /// # Errors
-    /// Where no daemon runs.
+    /// If no daemon runs.
     pub(crate) fn of(place: &Place, daemon: &DaemonClient) -> Result<Kept> {
         Ok(Kept::in_folders(&place.dir, &daemon.about()?.state_dir, &place.volume()))
     }
@@ -84,7 +84,7 @@ impl Kept {
 /// The device that a volume has for its core.
 ///
 /// # Errors
-/// Where its definition is not understood.
+/// If its definition is not understood.
 pub(crate) fn core_of(known: &Known) -> Result<PathBuf> {
     let spec: DeviceSpec = known.volume.definition.core.parse().context("the volume's core")?;
     Ok(spec.path().to_owned())
@@ -92,19 +92,19 @@ pub(crate) fn core_of(known: &Known) -> Result<PathBuf> {
 
 /// The first block of a device.
 pub(crate) fn first_block(dev: &mut dyn SyncIo) -> Result<Vec<u8>> {
-    ensure!(dev.size() > HEAD, "it has {} bytes: that is no OSD's", dev.size());
+    ensure!(dev.size() > HEAD, "it has {} bytes and is no OSD's", dev.size());
     let mut raw = vec![0; HEAD as usize];
     dev.read_at(0, &mut raw)?;
     Ok(raw)
 }
 
-/// Whether the core has everything since its volume was stopped, or has its own first block. That a mode left the cache nothing for itself is
+/// True if the core has everything since its volume was stopped, or has its own first block. A mode that left the cache nothing for itself is
 /// another matter: a cache that is there is served and stopped once more, and one that is not is given up by order alone.
 pub(crate) fn is_settled(core: &Path) -> Result<bool> {
     Ok(label(core)?.is_none_or(|label| label.dirty_bytes == Some(0)))
 }
 
-/// The label in the place of the first block; nothing where that is there itself. Whoever has the device is not disturbed.
+/// The label in the place of the first block; nothing where that is there itself. The user of the device is not disturbed.
 pub(crate) fn label(core: &Path) -> Result<Option<CoreLabel>> {
     let look = || {
         let mut dev = look_at(core)?;
@@ -127,14 +127,11 @@ pub(crate) fn lost(label: &CoreLabel) -> Option<String> {
     let lost = match label.lacks() {
         Some(0) => return None,
         Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
-        None => format!(
-            "what its cache {} had alone when it was served last, which is not known",
-            label.cache_text()
-        ),
+        None => format!("an unknown amount of data that only its cache {} has", label.cache_text()),
     };
     Some(format!(
-        "it lacks {lost}: the store would be a mixture of old and new. Bring the cache back; or have the cluster make up for the OSD \
-         ('loligo osd remove')"
+        "it lacks {lost}: the store would be a mixture of old and new. Bring the cache back, or remove \
+        the OSD with 'loligo osd remove'"
     ))
 }
 
@@ -142,7 +139,7 @@ impl Raw<'_> {
     /// Puts the OSD's own first block back where it belongs. To be called again after whatever cut it off.
     ///
     /// # Errors
-    /// Where the core lacks something that the cache has, or what the first block was cannot be told.
+    /// If the core lacks something that the cache has, or what the first block was cannot be told.
     pub(crate) fn lift(&self) -> Result<()> {
         let lift = || -> Result<()> {
             let mut dev = open_device(self.core)?;
@@ -196,7 +193,7 @@ impl Raw<'_> {
     fn may_go(&self, label: &CoreLabel, cache: Option<&Superblock>) -> Result<()> {
         ensure!(
             label.name == self.volume,
-            "it is the core of volume '{}', and not of '{}'",
+            "it is the core of volume '{}', not of '{}'",
             label.name,
             self.volume
         );

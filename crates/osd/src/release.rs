@@ -20,7 +20,7 @@ use loligo_log::say;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// How an OSD is released.
+/// The options of a release.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Release {
     /// The cache is lost: what it alone held is, too.
@@ -30,19 +30,19 @@ pub struct Release {
 /// Takes the cache away from an adopted OSD, and starts it on its own device.
 ///
 /// # Errors
-/// Why it may not stop, and what stands in the way; the OSD then runs on its volume as before.
+/// If it may not stop, or something stands in the way. The OSD then runs on its volume as before.
 pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     let daemon = DaemonClient::new()?;
     let known = place::one(&daemon, id)?;
     let place = &known.place;
     ensure!(
         place.adopted.is_some(),
-        "osd.{id} was made by 'loligo osd prepare': its data begin behind a label, and cannot be used without it. 'loligo osd remove' \
-         takes it away"
+        "osd.{id} was made by 'loligo osd prepare' and cannot be released: its data begin behind a \
+        label, and are useless without it. 'loligo osd remove' removes it"
     );
     let cluster = Cluster::new(&place.cluster, stop);
     if runs_on_its_own(&known)? {
-        say!("osd.{id}: runs on its own device already: what is left of its volume goes");
+        say!("osd.{id} runs on its own device already; the rest of its volume is removed");
         return forget(&daemon, &known, true);
     }
     if holder(&place.dir).is_some() {
@@ -74,7 +74,7 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     forget(&daemon, &known, true)
 }
 
-/// Whether a release was cut off when the OSD was on its own device already.
+/// True if a release was cut off when the OSD was on its own device already.
 fn runs_on_its_own(known: &Known) -> Result<bool> {
     let core = core_of(known)?;
     Ok(holder(&known.place.dir).is_some_and(|pid| has_open(pid, &core)))
@@ -85,7 +85,8 @@ pub(crate) fn may_stop(cluster: &Cluster, id: u32) -> Result<()> {
     match cluster.run(&["osd", "ok-to-stop", &id.to_string()]) {
         Ok(_) => Ok(()),
         Err(why) => bail!(
-            "osd.{id} may not stop now, since data could not be reached without it: {}. Try again when the cluster is well",
+            "osd.{id} may not stop now, because data would be out of reach without it: {}. Try again \
+            when the cluster is well",
             crate::remove::said(&why)
         ),
     }
@@ -114,7 +115,7 @@ fn is_not_there(known: &Known) -> Result<()> {
     let Some(cache) = known.volume.definition.cache.as_deref().filter(|c| c.exists()) else { return Ok(()) };
     ensure!(
         known.volume.status != Status::Serving,
-        "the cache of osd.{} is there and serves: leave --without-cache out",
+        "the cache of osd.{} is present and serves: leave --without-cache out",
         known.place.id
     );
     let own = match wipe::open_device(cache) {
@@ -124,7 +125,7 @@ fn is_not_there(known: &Known) -> Result<()> {
     };
     ensure!(
         !own,
-        "the cache of osd.{} is there, at {}: leave --without-cache out",
+        "the cache of osd.{} is present at {}: leave --without-cache out",
         known.place.id,
         cache.display()
     );
@@ -134,7 +135,7 @@ fn is_not_there(known: &Known) -> Result<()> {
 /// Stops the volume, and gives the OSD's device back its first block and the OSD its link. The OSD is stopped.
 ///
 /// # Errors
-/// Where the core lacks something, among others.
+/// If the core lacks something, among others.
 pub(crate) fn part(
     daemon: &DaemonClient,
     known: &Known,
@@ -149,8 +150,9 @@ pub(crate) fn part(
         match daemon.start(&volume.name, Leave::default())? {
             Status::Serving => {}
             other => bail!(
-                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without, where \
-                 the cache had nothing for itself (in wt, wa, wi or pt all the time)",
+                "volume '{}' is {}: {}. If its cache is lost for good, run 'loligo osd release {} \
+                --without-cache'. It works if the cache never had data of its own: always in wt, wa, wi \
+                or pt",
                 volume.name,
                 other.word(),
                 other.why().unwrap_or("somebody stopped it"),
@@ -172,7 +174,7 @@ pub(crate) fn part(
 /// Takes the volume of an OSD that is on its own device away, and its cache; as a file that goes if it was `made` for it.
 ///
 /// # Errors
-/// Where the daemon does not forget it.
+/// If the daemon does not forget it.
 pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result<()> {
     let Known { place, volume } = known;
     ceph_volume::starts_again(place, &Interrupt::default())?;
@@ -210,8 +212,8 @@ fn go_back(daemon: &DaemonClient, known: &Known, since: Option<u64>, why: anyhow
     match back {
         Ok(()) => why,
         Err(also) => why.context(format!(
-            "osd.{id} does not run now ({also:#}): 'loligo osd activate {id}' tries to start it with its cache, 'loligo osd release {id}' \
-             to take that away"
+            "osd.{id} does not run now ({also:#}). 'loligo osd activate {id}' tries to start it with \
+            its cache; 'loligo osd release {id}' tries to take the cache away"
         )),
     }
 }
@@ -240,8 +242,8 @@ pub(crate) fn origin(dir: &Path) -> Result<PathBuf> {
     let block = dir.join("block");
     std::fs::read_link(&block).with_context(|| {
         format!(
-            "{} is no link: only an OSD whose data lie on a device or file elsewhere can be adopted. Move it ('mv', with the OSD \
-             stopped) and put a link to it there",
+            "{} is no link: only an OSD whose data lie on a device or file elsewhere can be adopted. \
+            Stop the OSD, move the file elsewhere with 'mv', and put a link to it there",
             block.display()
         )
     })

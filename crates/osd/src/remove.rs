@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Between two questions whether an OSD may go.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How an OSD is taken away.
+/// The options of a removal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Remove {
     /// Have its data go elsewhere, and wait for that.
@@ -35,7 +35,7 @@ pub struct Remove {
 /// Takes an OSD out of the cluster and its volume from the host.
 ///
 /// # Errors
-/// Why it may not go, and what stands in the way.
+/// If it may not go, or something stands in the way.
 pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     let daemon = DaemonClient::new()?;
     let known = place::one(&daemon, id)?;
@@ -48,7 +48,10 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     match &ours {
         Some(osd) => may_go(&cluster, id, osd, how)?,
         None => {
-            say!("osd.{id}: the cluster knows no such OSD with this volume's store: its volume alone goes")
+            say!(
+                "osd.{id}: the cluster knows no OSD with this volume's store; only the volume is \
+                removed"
+            )
         }
     }
     stop.check()?;
@@ -90,14 +93,14 @@ fn is_same_cluster(place: &Place, noted: &str, answers: &str) -> Result<()> {
     let (id, conf) = (place.id, place.cluster.conf.display());
     ensure!(
         noted == answers,
-        "osd.{id} is of cluster {noted}, and {conf} leads to {answers}. Have {conf} lead to its own cluster; if that is no more, \
-         'loligo volume delete --force {}' takes the volume alone",
+        "osd.{id} is of cluster {noted}, but {conf} leads to {answers}. Have {conf} lead to its own \
+        cluster. If that cluster is gone, 'loligo volume delete --force {}' removes the volume alone",
         place.volume()
     );
     Ok(())
 }
 
-/// Whether the cluster can do without it.
+/// Checks that the cluster can do without it.
 fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
     let number = id.to_string();
     let why = match cluster.run(&["osd", "safe-to-destroy", &number]) {
@@ -110,8 +113,9 @@ fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
     ensure!(
         how.wait,
         Ended::refused(format!(
-            "osd.{id} may not go yet: {why}. --wait marks it out and waits until its data are elsewhere; --force does without, where \
-             every placement group of it has another whole copy"
+            "osd.{id} cannot be removed yet: {why}. --wait marks it out and waits until its data are \
+            elsewhere. --force removes it at once, if each of its placement groups has another whole \
+            copy"
         ))
     );
     if osd.up {
@@ -157,20 +161,22 @@ pub(crate) fn said(why: &anyhow::Error) -> String {
 fn only_copies(cluster: &Cluster, id: u32) -> Result<()> {
     let number = id.to_string();
     if let Err(why) = cluster.run(&["osd", "ok-to-stop", &number]) {
-        bail!("osd.{id} may not go, and --force does not change that: {}", said(&why));
+        bail!("osd.{id} cannot be removed, also not with --force: {}", said(&why));
     }
     let listed = cluster.json(&["pg", "ls-by-osd", &number])?;
     for pg in listed["pg_stats"].as_array().into_iter().flatten() {
         if !is_whole_elsewhere(pg, id) {
             bail!(
-                "osd.{id} may not go, and --force does not change that: placement group {} ({}) may have no other whole copy",
+                "osd.{id} cannot be removed, also not with --force: placement group {} ({}) may have no \
+                other whole copy",
                 pg["pgid"].as_str().unwrap_or("?"),
                 pg["state"].as_str().unwrap_or("?")
             );
         }
     }
     say!(
-        "osd.{id}: every placement group has another whole copy; there are fewer of them until the cluster has made up for it"
+        "osd.{id}: every placement group has another whole copy. There are fewer copies until the \
+        cluster has recovered"
     );
     Ok(())
 }
@@ -209,7 +215,7 @@ fn free(known: &Known, zap: bool) -> Result<()> {
             // That of an adopted OSD is a link as it stood in its folder, which may lead to somebody else's device by now.
             let path = place.dir.join(path);
             if place.adopted.is_some() && !is_of(&path, &place.uuid) {
-                say!("warning: {} is not this OSD's any more, and is left as it is", path.display());
+                say!("warning: {} no longer belongs to this OSD, and is left as it is", path.display());
                 continue;
             }
             wipe::head(&path)?;
@@ -220,7 +226,7 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the device says that it is OSD `uuid`'s.
+/// True if the device says that it is OSD `uuid`'s.
 fn is_of(path: &Path, uuid: &str) -> bool {
     let head = wipe::look_at(path).and_then(|mut dev| first_block(&mut dev));
     head.is_ok_and(|head| bluestore_uuid(&head).as_deref() == Some(uuid))

@@ -13,7 +13,7 @@ pub struct Setting {
     pub option: &'static str,
     /// Its value.
     pub value: &'static str,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -21,8 +21,8 @@ const fn set(option: &'static str, value: &'static str, why: &'static str) -> Se
     Setting { option, value, why }
 }
 
-/// The options of an OSD behind a cache. What clients wait for is as on flash; what runs behind their backs, and sooner or later
-/// reaches the disk, is as on disks.
+/// The options of an OSD behind a cache. Work that clients wait for is as on flash. Work behind their backs,
+/// which sooner or later reaches the disk, is as on disks.
 pub const SETTINGS: [Setting; 5] = [
     set("bluestore_min_alloc_size", "4096", "fixed when the store is made: as lines of the cache"),
     set(
@@ -61,7 +61,7 @@ fn besides(queue: &str) -> &'static [Setting] {
 /// Sets them for one OSD, and says each with its reason.
 ///
 /// # Errors
-/// Where the cluster does not answer. An option that its release does not know is said and left out.
+/// If the cluster does not answer. An option that its release does not know is said and left out.
 pub fn apply(cluster: &Cluster, id: u32) -> Result<()> {
     let who = format!("osd.{id}");
     let queue = cluster.run(&["config", "get", &who, "osd_op_queue"])?;
@@ -85,7 +85,7 @@ pub fn apply(cluster: &Cluster, id: u32) -> Result<()> {
 /// Takes away everything that the cluster's configuration says of one OSD.
 ///
 /// # Errors
-/// Where the cluster does not answer.
+/// If the cluster does not answer.
 pub fn forget(cluster: &Cluster, id: u32) -> Result<()> {
     let who = format!("osd.{id}");
     let there = those_of(cluster, &who)?;
@@ -111,7 +111,7 @@ fn those_of(cluster: &Cluster, who: &str) -> Result<Vec<(String, String)>> {
     Ok(own.map(|e| (text(e, "name"), text(e, "value"))).collect())
 }
 
-/// Whether two values are the same: the cluster writes numbers in its own way.
+/// True if two values are the same: the cluster writes numbers in its own way.
 fn is_same(a: &str, b: &str) -> bool {
     match (a.parse::<f64>(), b.parse::<f64>()) {
         (Ok(a), Ok(b)) => a == b,

@@ -16,7 +16,7 @@ impl<'a> Undo<'a> {
         self.0.push((by_hand.into(), Box::new(step)));
     }
 
-    /// Takes everything back. What cannot be is said, with the way to do it by hand.
+    /// Takes everything back. A step that cannot be taken back is reported, with the way to do it by hand.
     pub(crate) fn take_back(self) {
         for (by_hand, step) in self.0.into_iter().rev() {
             if let Err(why) = step() {

@@ -8,15 +8,16 @@ use loligo_log::say;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Whom Ceph's packages make, and their units start OSDs as.
+/// The user whom Ceph's packages make, and as whom their units start OSDs.
 pub(crate) const USER: &str = "ceph:ceph";
 
-/// How long the configuration may take to be read.
+/// The time that the configuration may take to be read.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// As whom the OSD `id` runs, whose folder is `dir`: who says nothing means whom the cluster's OSDs run as. Where systemd starts them, or the
-/// configuration is the packages', that is the packages' user; one that is there already runs on as who he was; and the OSDs of any other
-/// cluster run as whom the folder belongs to in which they lie: those of a lab, as who brought it up.
+/// As whom the OSD `id` runs, whose folder is `dir`: who says nothing means whom the cluster's OSDs run as.
+/// If systemd starts them, or the configuration is the packages', that is the packages' user. An OSD that is
+/// there already keeps its user. The OSDs of any other cluster run as the owner of the folder in which they
+/// lie: those of a lab, as the user who brought it up.
 pub(crate) fn of(id: u32, dir: &Path, cluster: &Cluster) -> String {
     if systemd() {
         return USER.to_owned();

@@ -9,7 +9,7 @@ use loligo_format::superblock::Superblock;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long another user of a device is waited for.
+/// The time that another user of a device is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 /// Bytes at the start of a store that name it and begin its contents.
 const HEAD: u64 = 10 << 20;

@@ -1,4 +1,4 @@
-//! Why a thread did not do what management asked.
+//! The reason why a thread did not do what management asked.
 
 use loligo_block::IoError;
 use loligo_engine::refusal::ControlError;
@@ -6,7 +6,7 @@ use loligo_engine::resize::TooLarge;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a command was not carried out.
+/// The reason why a command was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CommandError {
     /// The engine refused it, or failed meanwhile.

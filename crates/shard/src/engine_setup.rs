@@ -1,4 +1,4 @@
-//! What a thread's engine is made of before it is on that thread's ring: at the start, and when it is exchanged.
+//! The parts of a thread's engine before it is on that thread's ring: at the start, and when it is exchanged.
 
 use crate::device_queue::DeviceQueue;
 use crate::engine_driver::{EngineDriver, MOST, Parts};
@@ -25,7 +25,7 @@ pub struct EngineSetup {
 /// the cache; where there is one thread it has all.
 ///
 /// # Errors
-/// Where the core belongs to one thread and there are more, or the cache has another number of shards.
+/// If the core belongs to one thread and there are more, or the cache has another number of shards.
 pub(crate) fn all(
     core: CoreSource,
     backend: Backend,

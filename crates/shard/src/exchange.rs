@@ -20,7 +20,7 @@ impl Handle {
     /// Has every thread hold what clients ask from now on, and waits until nothing that came before is under way.
     ///
     /// # Errors
-    /// Where that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
+    /// If that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
     pub fn pause(&self, limit: Duration) -> Result<Paused, CommandError> {
         let paused = Paused { handle: self.clone(), state: Pause::default() };
         self.wait_within(self.send_all(|| Command::Pause), limit)?;
@@ -33,7 +33,7 @@ impl Paused {
     /// the one that was there is quiet: a cached one has been stopped before.
     ///
     /// # Errors
-    /// Where the backend is for another number of threads, so that nothing was tried. Where it takes longer than `limit` in any
+    /// If the backend is for another number of threads, so that nothing was tried. If it takes longer than `limit` in any
     /// thread, because a device does not answer: then every request fails once this is dropped.
     pub fn exchange(
         &mut self,
@@ -51,7 +51,7 @@ impl Paused {
         Ok(())
     }
 
-    /// How it will end.
+    /// The pause, which knows how it will end.
     pub fn state(&mut self) -> &mut Pause {
         &mut self.state
     }

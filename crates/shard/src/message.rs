@@ -1,4 +1,4 @@
-//! What threads say to each other, and to whoever manages them.
+//! Messages of threads to each other, and to whoever manages them.
 
 use crate::clients::{AnswerTo, Local};
 use crate::command_error::CommandError;
@@ -25,9 +25,9 @@ pub enum Command {
     Control(Control),
     /// A copy of the numbers.
     Snapshot,
-    /// The engine must be able to take requests up to here. What its superblock says of the exported length reaches as far.
+    /// The engine must be able to take requests up to here. The exported length in its superblock reaches as far.
     Reach(u64),
-    /// The volume has so many bytes from now on: requests and new connections are judged by that. Where there are several
+    /// The volume has so many bytes from now on: requests and new connections are judged by that. If there are several
     /// threads, all of them reach as far before the first is told.
     Resize(u64),
     /// Requests that come from now on are held. Answered when none that came before is under way in this thread.
@@ -56,7 +56,7 @@ pub enum Response {
     Snapshots(Vec<Snapshot>),
 }
 
-/// What a thread says of a shard, or of itself where there is no cache.
+/// A thread's report on a shard, or on itself if there is no cache.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Its counters and histograms.
@@ -65,17 +65,17 @@ pub struct Snapshot {
     pub mode: Option<Mode>,
     /// Its tunables.
     pub params: Params,
-    /// Why it stopped acknowledging, if it did.
+    /// The reason why it stopped acknowledging, if it did.
     pub poisoned: Option<String>,
     /// A flush of its core has failed.
     pub core_flush_failed: bool,
-    /// How writes to its core fail, where the newest ones did.
+    /// The error of writes to its core, if the newest ones failed.
     pub core_failing: Option<String>,
-    /// What its core refuses, where it is only some sectors.
+    /// The sectors that its core refuses, if it is only some.
     pub core_refuses: Option<Refused>,
-    /// How it serves without its cache; nothing while it has one.
+    /// The way it serves without its cache; nothing while it has one.
     pub fallback: Option<FallbackState>,
-    /// Why the core alone could not go on from here; nothing: it has everything.
+    /// The reason why the core alone could not go on from here; nothing: it has everything.
     pub needs_cache: Option<NeedsCache>,
     /// Blocks that a flush under way still has before it.
     pub flush_remaining: Option<u64>,
@@ -106,13 +106,14 @@ pub(crate) enum Message {
     Command(Command, Sender<Response>),
 }
 
-/// A thread's mailbox. What waits in it is bounded by what connections may have in flight (`export::Limits`), mounts and queues.
+/// A thread's mailbox. Its content is bounded by the requests that connections (`export::Limits`), mounts and
+/// queues may have in flight.
 pub(crate) type ThreadMailbox = Mailbox<Message>;
 
 /// Between two looks at the clock while answers are missing.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How to talk to the threads of a running volume, from any thread.
+/// A handle to talk to the threads of a running volume, from any thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     boxes: Arc<[ThreadMailbox]>,
@@ -161,7 +162,7 @@ impl Handle {
     /// Has every thread carry out `control`, and waits for all.
     ///
     /// # Errors
-    /// What the first that failed said.
+    /// If one fails; the error is that of the first.
     pub fn control(&self, control: &Control) -> Result<(), CommandError> {
         self.wait_all(self.send_all(|| Command::Control(control.clone())))
     }
@@ -169,7 +170,7 @@ impl Handle {
     /// Gives the volume another size, which its superblock has already where there is one.
     ///
     /// # Errors
-    /// Where a cache cannot follow; then no request reaches further than before.
+    /// If a cache cannot follow; then no request reaches further than before.
     pub fn resize(&self, bytes: u64) -> Result<(), CommandError> {
         self.wait_all(self.send_all(|| Command::Reach(bytes)))?;
         self.wait_all(self.send_all(|| Command::Resize(bytes)))
@@ -190,7 +191,7 @@ impl Handle {
     /// Waits for the answers to [`Handle::send_all`].
     ///
     /// # Errors
-    /// What the first that failed said.
+    /// If one fails; the error is that of the first.
     pub fn wait_all(&self, said: Vec<Receiver<Response>>) -> Result<(), CommandError> {
         self.wait_while(said, Duration::MAX, || Ok(()))
     }

@@ -1,4 +1,4 @@
-//! Which sockets the ring watches: one poll per socket and direction, armed again whenever it has fired and the
+//! The sockets that the ring watches: one poll per socket and direction, armed again whenever it has fired and the
 //! connection still waits. A poll looks at the socket when it is armed, so that nothing that is already there is missed.
 
 use io_uring::{opcode, types};
@@ -17,7 +17,7 @@ const MOUNT: u64 = 6;
 /// In the user data of the entries of a block device's queue.
 pub(crate) const QUEUE_MARK: u64 = QUEUE << KIND_SHIFT;
 
-/// What became ready.
+/// A socket that became ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Read(ConnId),
@@ -52,7 +52,7 @@ fn push(ring: &mut Ring, fd: BorrowedFd<'_>, events: PollFlags, user_data: u64) 
 }
 
 impl Sockets {
-    /// What `event` says, noting that its poll is over.
+    /// The socket that `event` names. Its poll is noted to be over.
     pub(crate) fn fired(&mut self, event: Foreign) -> Option<Ready> {
         let low = event.user_data & ((1 << KIND_SHIFT) - 1);
         let id = ConnId::from_u64(low);

@@ -25,7 +25,7 @@ impl StandaloneShard {
     /// A shard over open devices; `size` bytes of the core from `data_start` on are the volume.
     ///
     /// # Errors
-    /// Where there is no ring to be had.
+    /// If there is no ring to be had.
     pub fn new(
         engine: Engine,
         cache: CacheDevice,
@@ -50,7 +50,7 @@ impl StandaloneShard {
     /// completion, for a second at most, if `answers` got nothing.
     ///
     /// # Errors
-    /// Where the ring fails.
+    /// If the ring fails.
     pub fn turn(
         &mut self,
         requests: impl Iterator<Item = Request>,

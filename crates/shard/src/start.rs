@@ -23,7 +23,7 @@ pub(crate) fn cache_id(engine: usize) -> DevId {
     DevId(1 + engine as u16)
 }
 
-/// What answers the clients of a volume.
+/// The server of a volume's clients.
 #[derive(Debug)]
 pub enum Backend {
     /// A cache: one engine per shard. Each has a thread; over a core that belongs to one thread they have that one.
@@ -39,7 +39,7 @@ pub enum Backend {
     Uncached,
 }
 
-/// Where the core of a volume is.
+/// The place of a volume's core.
 pub enum CoreSource {
     /// In a file or on a block device, which each thread reaches for itself.
     File(DeviceSpec, CoreFile),
@@ -59,13 +59,13 @@ impl std::fmt::Debug for CoreSource {
 /// A volume, ready to run.
 #[derive(Debug)]
 pub struct Plan {
-    /// What clients see.
+    /// The export that clients see.
     pub export: Export,
-    /// What they may hold, all threads together.
+    /// The most that they may hold, all threads together.
     pub limits: Limits,
     /// With it, nothing but TLS is served.
     pub tls: Option<TlsContext>,
-    /// Where they come from.
+    /// The listeners that they come from.
     pub listeners: Vec<Listener>,
     /// The slow device.
     pub core: CoreSource,
@@ -75,7 +75,7 @@ pub struct Plan {
     pub backend: Backend,
 }
 
-/// How a shard was left.
+/// The state in which a shard was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     /// Its last journal frame.
@@ -86,7 +86,7 @@ pub struct Ended {
     pub mode: Mode,
 }
 
-/// What a thread says when it ends.
+/// The last word of a thread.
 #[derive(Debug)]
 struct Last {
     result: Result<Vec<Ended>, IoError>,
@@ -100,7 +100,7 @@ type Outlives = Arc<OnceLock<OwnedFd>>;
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
-    /// What its ring needs to outlive it, in whatever way it ends.
+    /// The things that must outlive its ring, in whatever way it ends.
     ring: Outlives,
     last: Receiver<Last>,
 }
@@ -113,21 +113,21 @@ pub struct Running {
 }
 
 impl Running {
-    /// How to talk to the threads.
+    /// The handle to talk to the threads.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Whether a thread has ended by itself; [`Running::join`] says why.
+    /// True if a thread has ended by itself; [`Running::join`] says why.
     pub fn has_failed(&self) -> bool {
         self.threads.iter().any(|thread| thread.handle.is_finished())
     }
 
-    /// Ends the threads and waits for them, but not for devices that were abandoned. How each shard was left; nothing for a bare
-    /// volume.
+    /// Ends the threads and waits for them, but not for devices that were abandoned. The result is the state
+    /// in which each shard was left; nothing for a bare volume.
     ///
     /// # Errors
-    /// Why the first that failed did.
+    /// If one fails; the error is that of the first.
     pub fn join(mut self) -> Result<Vec<Ended>, IoError> {
         self.end()
     }
@@ -170,7 +170,7 @@ impl Drop for Running {
     }
 }
 
-/// What one thread starts with.
+/// The things that one thread starts with.
 struct Seat {
     me: usize,
     export: Export,
@@ -185,7 +185,7 @@ struct Seat {
 /// Starts the threads; returns when all of them serve.
 ///
 /// # Errors
-/// Where a thread or its ring cannot be had.
+/// If a thread or its ring cannot be had.
 pub fn start(plan: Plan) -> Result<Running, IoError> {
     let shards = match (&plan.backend, &plan.core) {
         (Backend::Uncached, _) | (_, CoreSource::Device(_)) => 1,

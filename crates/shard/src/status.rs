@@ -1,4 +1,4 @@
-//! Which parts of a volume hold data: what is cached does, elsewhere the core's own file system knows.
+//! The parts of a volume that hold data: cached blocks do, and elsewhere the core's own file system knows.
 
 use crate::device_queue::DeviceQueue;
 use loligo_block::Extent;

@@ -113,7 +113,7 @@ impl Uncached {
         self.engine.in_flight()
     }
 
-    /// Whether nothing is under way at the core either: it may do more than was asked of it.
+    /// True if nothing is under way at the core either: it may do more than was asked of it.
     pub(crate) fn is_quiet(&self) -> bool {
         self.engine.in_flight() == 0 && self.core.is_quiet()
     }

@@ -80,7 +80,7 @@ fn owner(offset: u64) -> u64 {
     (offset / (MIB << STRIPE)) % u64::from(SHARDS)
 }
 
-/// Where the writes with these numbers go: each to the shard after the one before.
+/// The place of the write with this number: each to the shard after the one before.
 fn place(n: u64) -> u64 {
     (n % PLACES) * (MIB << STRIPE)
 }
@@ -119,7 +119,7 @@ impl Rig {
         rig
     }
 
-    /// Serves what the cache holds. Whoever was served before is not asked.
+    /// Serves what the cache holds. Clients of the life before are not asked.
     fn start(&mut self) {
         let device = Seen { ram: self.ram.clone(), stuck: self.stuck.clone(), held: Vec::new() };
         let plan = Plan {
@@ -195,7 +195,7 @@ fn read(handle: &Handle, n: u64) -> u64 {
     }
 }
 
-/// What the newest write up to `last` at the place of `n` was.
+/// The newest write up to `last` at the place of `n`.
 fn newest(n: u64, last: u64) -> u64 {
     let behind = (last + PLACES - n % PLACES) % PLACES;
     last.saturating_sub(behind)

@@ -76,7 +76,7 @@ fn ask(running: &Running) -> Receiver<Result<u8, ReqError>> {
 }
 
 #[test]
-fn who_asks_during_a_pause_waits_and_is_answered_by_the_engine_that_came() {
+fn a_request_during_a_pause_is_answered_by_the_new_engine() {
     let running = bare(Box::new(ram(1)));
     let handle = running.handle().clone();
     assert_eq!(ask(&running).recv_timeout(LONG), Ok(Ok(1)));
@@ -93,7 +93,7 @@ fn who_asks_during_a_pause_waits_and_is_answered_by_the_engine_that_came() {
 }
 
 #[test]
-fn a_pause_that_a_device_holds_up_is_given_up_and_nobody_has_lost_anything() {
+fn a_pause_that_a_device_holds_up_is_given_up_without_loss() {
     let stuck = Arc::new(AtomicBool::new(true));
     let running = bare(Box::new(Stuck(ram(3), stuck.clone())));
     let handle = running.handle().clone();
@@ -120,7 +120,7 @@ fn a_stop_during_a_pause_answers_who_was_held() {
 }
 
 #[test]
-fn engines_for_another_number_of_threads_are_refused_and_none_is_exchanged() {
+fn engines_for_other_thread_counts_are_refused_none_exchanged() {
     let running = bare(Box::new(ram(5)));
     let handle = running.handle().clone();
     let mut pause = handle.pause(LONG).expect("nothing is under way");

@@ -28,19 +28,19 @@ pub struct Asked {
     pub first: u32,
     /// Sectors.
     pub count: u32,
-    /// What the oracle knows it by.
+    /// The ticket that the oracle knows it by.
     pub ticket: Ticket,
     sense: Sense,
     since: Nanos,
 }
 
 impl Asked {
-    /// Whether it reads.
+    /// True if it reads.
     pub fn is_read(&self) -> bool {
         matches!(self.sense, Sense::Read)
     }
 
-    /// When it was asked for.
+    /// The time at which it was asked for.
     pub fn since(&self) -> Nanos {
         self.since
     }
@@ -48,7 +48,7 @@ impl Asked {
     /// Shows the outcome to the oracle.
     ///
     /// # Errors
-    /// What may not be so.
+    /// If something is so that may not be.
     pub fn settle(
         self,
         oracle: &mut Oracle,
@@ -124,7 +124,7 @@ fn zeros(extents: &[Extent]) -> Vec<bool> {
     extents.iter().flat_map(|e| std::iter::repeat_n(e.zero, (e.len / 512) as usize)).collect()
 }
 
-/// Who asks, and what is under way.
+/// The clients that ask, and what is under way.
 #[derive(Debug)]
 pub struct Clients {
     load: Load,
@@ -135,7 +135,7 @@ pub struct Clients {
     align: u64,
     hot: Vec<u64>,
     streams: [u64; 3],
-    /// Where the hot blocks of a cold volume wander, in sectors; empty: they do not.
+    /// The range in which the hot blocks of a cold volume wander, in sectors; empty: they do not.
     cold: Range<u64>,
     next_write: WriteId,
     next: ReqId,
@@ -198,7 +198,7 @@ impl Clients {
         self.under_way.len()
     }
 
-    /// Whether more requests may be put under way.
+    /// True if more requests may be put under way.
     pub fn has_room(&self) -> bool {
         self.under_way.len() < self.load.depth
     }
@@ -229,7 +229,7 @@ impl Clients {
         self.under_way.clear();
     }
 
-    /// How long until the next request, ns.
+    /// The time until the next request, ns.
     pub fn pause(&mut self) -> Nanos {
         if self.load.pause_one_in > 0 && self.rng.chance(1, self.load.pause_one_in) {
             self.rng.below(4_000_000_000)
@@ -238,7 +238,7 @@ impl Clients {
         }
     }
 
-    /// Whether it is time for a management request.
+    /// True if it is time for a management request.
     pub fn wants_control(&mut self) -> bool {
         self.rng.chance(1, self.load.control_one_in)
     }

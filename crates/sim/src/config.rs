@@ -1,4 +1,4 @@
-//! What kind of cache, devices and clients one seed gets.
+//! The kind of cache, devices and clients that one seed gets.
 
 use crate::disk::{Latency, Traits};
 use crate::rng::Rng;
@@ -61,13 +61,13 @@ pub struct Config {
     pub exchanges: bool,
     /// A rule the engine is to break.
     pub bug: Option<Bug>,
-    /// How the clients behave.
+    /// The clients' behaviour.
     pub load: Load,
-    /// Whether devices fail, lie and rot in this run.
+    /// True if devices fail, lie and rot in this run.
     pub faults: bool,
 }
 
-/// How the clients of a run behave.
+/// The behaviour of a run's clients.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// Requests under way at most.
@@ -307,7 +307,7 @@ impl Config {
         self.load.streams = 10;
     }
 
-    /// Whether one thread has all of several shards, from what is drawn already.
+    /// True if one thread has all of several shards, from what is drawn already.
     pub fn is_joint(&self) -> bool {
         self.shards > 1 && (self.core.size / u64::from(self.core.logical_block) / 7).is_multiple_of(2)
     }

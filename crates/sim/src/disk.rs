@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Virtual nanoseconds.
 pub type Nanos = u64;
 
-/// How long operations take.
+/// The time that operations take.
 #[derive(Debug, Clone, Copy)]
 pub struct Latency {
     /// Least time of an operation, ns.
@@ -32,7 +32,7 @@ pub struct Latency {
     pub stall_one_in: u64,
 }
 
-/// What kind of device it is.
+/// The kind of device that it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Traits {
     /// Bytes.
@@ -45,11 +45,11 @@ pub struct Traits {
     pub can_unmap: bool,
     /// A flush that fails is told once to each owner, and what it should have made durable counts as flushed from then on.
     pub forgets: bool,
-    /// How long operations take.
+    /// The time that operations take.
     pub latency: Latency,
 }
 
-/// What ends the process.
+/// The end of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// The devices lose power with it.
@@ -124,11 +124,11 @@ const GROUP: &str = "a group is in flight piece by piece";
 #[derive(Debug)]
 pub struct Disk {
     traits: Traits,
-    /// What was given away.
+    /// The ranges that were given away.
     others: Vec<Range<u64>>,
-    /// What reads see.
+    /// The data that reads see.
     live: Store,
-    /// What survives power loss; only kept apart from `live` for a volatile device.
+    /// The data that survives power loss; only kept apart from `live` for a volatile device.
     media: Option<Store>,
     log: VecDeque<Pending>,
     next_seq: u64,
@@ -174,7 +174,7 @@ impl Disk {
         }
     }
 
-    /// What kind of device it is.
+    /// The kind of device that it is.
     pub fn traits(&self) -> &Traits {
         &self.traits
     }
@@ -202,7 +202,7 @@ impl Disk {
         self.others = ranges;
     }
 
-    /// What a read would see, without an operation.
+    /// Copies the data that a read would see, without an operation.
     pub fn peek(&self, offset: u64, out: &mut [u8]) {
         self.live.read(offset, out);
     }
@@ -236,22 +236,22 @@ impl Disk {
         self.flight.len()
     }
 
-    /// Whether anything of `owner`'s is in flight.
+    /// True if anything of `owner`'s is in flight.
     pub fn is_busy_for(&self, owner: usize) -> bool {
         self.flight.iter().any(|f| f.owner == owner)
     }
 
-    /// Whether anything in flight will change it.
+    /// True if anything in flight will change it.
     pub fn is_changing(&self) -> bool {
         self.flight.iter().any(|f| f.op.changes_data())
     }
 
-    /// Whether anything completed would be lost without a flush.
+    /// True if anything completed would be lost without a flush.
     pub fn unflushed(&self) -> bool {
         self.log.iter().any(|p| !p.durable)
     }
 
-    /// Why `op` is not one that this device can be given, if it is not.
+    /// The reason why `op` is not one that this device can be given, if it is not.
     pub fn refuses(&self, op: &Op) -> Option<String> {
         let lb = u64::from(self.traits.logical_block);
         if let OpKind::WriteMany(pieces) = &op.kind {
@@ -329,7 +329,7 @@ impl Disk {
         Fate::Fault(fault.kind, to)
     }
 
-    /// When the next operation completes.
+    /// The time at which the next operation completes.
     pub fn next_due(&self) -> Option<Nanos> {
         self.flight.iter().map(|f| f.due).min()
     }
@@ -404,7 +404,7 @@ impl Disk {
         }
     }
 
-    /// What the end of `f` changes.
+    /// Carries out the effect of the end of `f`.
     fn effect(&mut self, f: &Flight) -> Result<(), IoError> {
         let (first, count) = f.sectors();
         let failed =

@@ -1,10 +1,10 @@
-//! What can go wrong with a virtual device beyond losing power: armed in advance, fired at the nth matching operation.
+//! Faults of a virtual device beyond losing power: armed in advance, fired at the nth matching operation.
 
 use crate::stamp::{self, Content};
 use loligo_block::{Op, OpKind, Shared};
 use std::ops::Range;
 
-/// What happens to the operation that fires a fault.
+/// The fate of the operation that fires a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// It fails; of a write any subset of the sectors may have reached the medium.
@@ -20,13 +20,13 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the device says so.
+    /// True if the device says so.
     pub fn is_loud(self) -> bool {
         matches!(self, FaultKind::Error | FaultKind::Gone)
     }
 }
 
-/// Whether every block of `data` names a write, so that whose it is can be told.
+/// True if every block of `data` names a write, so that whose it is can be told.
 pub fn is_stamped(data: &[u8]) -> bool {
     data.chunks(4096).all(|block| block_of(block).is_some())
 }
@@ -39,7 +39,7 @@ pub fn block_of(block: &[u8]) -> Option<u32> {
     })
 }
 
-/// Which operations a fault counts.
+/// The operations that a fault counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Reads.
@@ -55,9 +55,9 @@ pub enum Target {
 /// A fault waiting for its operation.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// What will happen.
+    /// The fault that will happen.
     pub kind: FaultKind,
-    /// Which operations count.
+    /// The operations that count.
     pub target: Target,
     /// Only operations wholly inside these bytes count (flushes always do).
     pub range: Range<u64>,
@@ -68,13 +68,13 @@ pub struct Fault {
 /// A fault that has fired.
 #[derive(Debug, Clone)]
 pub struct Fired {
-    /// What happened.
+    /// The fault that happened.
     pub kind: FaultKind,
-    /// Where the operation was meant to go, bytes.
+    /// The byte that the operation was meant for.
     pub offset: u64,
-    /// What it carried, if it was a write.
+    /// The data that it carried, if it was a write.
     pub data: Option<Shared>,
-    /// What a misdirected write destroyed.
+    /// The data that a misdirected write destroyed.
     pub destroyed: Vec<u8>,
 }
 

@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const MOST_SECTORS: u64 = 60_000;
 /// The core is frozen for this long at most, ns: those who wait for the thaw are not stuck.
 const FROZEN: u64 = 120_000_000_000;
-/// What makes a second generator of a seed.
+/// The number that makes a second generator of a seed.
 const EXTRA: u64 = 0x6c6f_6c69_676f;
 /// And a third one.
 const ALONE: u64 = 0x0061_6c6f_6e65;
@@ -52,7 +52,7 @@ pub struct Summary {
     pub hash: u64,
     /// Events in it.
     pub events: u64,
-    /// What was reached.
+    /// The marks that were reached.
     pub marks: Marks,
 }
 
@@ -61,7 +61,7 @@ pub struct Summary {
 pub struct Failure {
     /// The seed that shows it again.
     pub seed: u64,
-    /// What was wrong.
+    /// The fault, in words.
     pub what: String,
 }
 
@@ -452,7 +452,7 @@ impl<E: Subject> Run<E> {
         }
     }
 
-    /// How a life ends.
+    /// Ends a life.
     fn end(&mut self) -> Result<(), Wrong> {
         let bare = self.w.is_bare();
         if self.extra.chance(1, 12) && !bare {

@@ -17,7 +17,7 @@ use loligo_format::units::Striping;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What serves one thread, or one shard of a thread that has all.
+/// The engine that serves one thread, or one shard of a thread that has all.
 #[derive(Debug)]
 enum Thread {
     Cached(Box<Engine>, Box<Relay>),
@@ -52,7 +52,7 @@ pub struct Loligo {
     threads: Vec<Thread>,
     report: Report,
     was_clean: bool,
-    /// What is to take the place of each thread's engine, and the superblock of the cache that comes.
+    /// The engines that are to take the place of each thread's, and the superblock of the cache that comes.
     next: Vec<Option<Thread>>,
     coming: Option<Superblock>,
 }

@@ -1,4 +1,4 @@
-//! What a run has reached, so that tests can claim that the interesting paths were taken.
+//! The marks that a run has reached, so that tests can claim that the interesting paths were taken.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl Marks {
         }
     }
 
-    /// How often `name` was counted.
+    /// The number of times that `name` was counted.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }

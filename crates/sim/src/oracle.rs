@@ -1,9 +1,9 @@
-//! What every sector may read as: its writes in real time, which of them a durable one has replaced, and what a crash
-//! leaves possible. Nothing here knows how the engine works.
+//! The contents that every sector may read as: its writes in real time, which of them a durable one has
+//! replaced, and what a crash leaves possible. Nothing here knows how the engine works.
 //!
-//! A read may return a write unless another write began after it ended and ended before the read began. A read that
-//! saw a write orders it after all that had ended before. A power loss may undo what is not flushed; a killed process
-//! only what was not acknowledged. What a read after the crash returns is pinned.
+//! A read may return a write unless another write began after it ended and ended before the read began. A
+//! read that saw a write orders it after all that had ended before. A power loss may undo what is not
+//! flushed; a killed process only what was not acknowledged. The answer to a read after the crash is pinned.
 
 use crate::stamp::{Content, WriteId};
 
@@ -69,9 +69,9 @@ struct Sector {
     initial: WriteId,
     /// On the list of sectors with something a flush would make durable.
     listed: bool,
-    /// When a fault was let loose on it: since then it may fail with EIO (0: never).
+    /// The time at which a fault was let loose on it: since then it may fail with EIO (0: never).
     suspect: Time,
-    /// When it was last written anew after that.
+    /// The time at which it was last written anew after that.
     healed: Time,
     /// A fault that cannot be told from power loss: it may read as anything it once held.
     forgiven: bool,
@@ -108,9 +108,9 @@ pub struct Ticket {
 pub struct Violation {
     /// The sector of the volume.
     pub sector: u32,
-    /// What was read.
+    /// The data that was read.
     pub got: String,
-    /// What is known of it.
+    /// The sector's history.
     pub history: String,
 }
 
@@ -146,7 +146,7 @@ impl Oracle {
         self.sectors[sector as usize].initial = id;
     }
 
-    /// Whether the sector was ever changed or preset.
+    /// True if the sector was ever changed or preset.
     pub fn is_interesting(&self, sector: u32) -> bool {
         let s = &self.sectors[sector as usize];
         !s.versions.is_empty() || s.initial != 0
@@ -262,8 +262,9 @@ impl Oracle {
         self.now
     }
 
-    /// What a frozen device holds: in each sector something that could have been read at some time between the beginning of
-    /// `since` and `moment`. It is read later, so what has been replaced meanwhile is right, and what came since is not.
+    /// Checks a frozen device: it holds in each sector something that could have been read at some time
+    /// between the beginning of `since` and `moment`. It is read later, so what has been replaced meanwhile
+    /// is right, and what came since is not.
     pub fn check_moment(
         &self,
         since: &Ticket,
@@ -292,13 +293,13 @@ impl Oracle {
         self.forget_read(t.start);
     }
 
-    /// Whether a fault was let loose on any of the sectors, and was not healed before `ticket` was given out.
+    /// True if a fault was let loose on any of the sectors, and was not healed before `ticket` was given out.
     pub fn may_fail(&self, first: u32, count: u32, ticket: &Ticket) -> bool {
         let loose = |s: &Sector| s.suspect > 0 || s.healed > ticket.start;
         self.sectors[first as usize..(first + count) as usize].iter().any(loose)
     }
 
-    /// Whether a change of the sector was under way since `ticket` was given out.
+    /// True if a change of the sector was under way since `ticket` was given out.
     pub fn changed_since(&self, sector: u32, ticket: &Ticket) -> bool {
         self.sectors[sector as usize].versions.iter().any(|v| v.end >= ticket.start)
     }
@@ -508,7 +509,7 @@ mod tests {
         o.end_read(t, |_| Some(c)).is_none()
     }
 
-    /// Whether the sector may read as `id`, asked of a copy of the history, so that nothing is pinned.
+    /// True if the sector may read as `id`, asked of a copy of the history, so that nothing is pinned.
     fn could_be(build: impl Fn() -> Oracle, id: WriteId) -> bool {
         may_be(&mut build(), id)
     }

@@ -1,4 +1,4 @@
-//! Which seeds a test runs: those of the environment, or its own.
+//! The seeds that a test runs: those of the environment, or its own.
 
 use crate::marks::Marks;
 use crate::{Failure, Summary, run_seed};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The number in the environment's `key`, if it is there.
 ///
 /// # Panics
-/// Where it is no number: fewer seeds than were asked for would look like all of them.
+/// If it is no number: fewer seeds than were asked for would look like all of them.
 fn number(key: &str) -> Option<u64> {
     let text = std::env::var(key).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{key}={text} is no number")))
@@ -17,7 +17,7 @@ fn number(key: &str) -> Option<u64> {
 /// The seeds to run: `LOLIGO_SEED=n` for that one, `LOLIGO_SEEDS=n` for the first n, `default` otherwise.
 ///
 /// # Panics
-/// Where one of them is no number.
+/// If one of them is no number.
 pub fn seeds(default: u64) -> Vec<u64> {
     match (number("LOLIGO_SEED"), number("LOLIGO_SEEDS")) {
         (Some(one), _) => vec![one],
@@ -29,7 +29,7 @@ pub fn seeds(default: u64) -> Vec<u64> {
 /// Of every five one is wide and one is worn. Nothing where the environment names none: chance comes from outside.
 ///
 /// # Panics
-/// Where one of them is no number.
+/// If one of them is no number.
 pub fn fresh(default: u64) -> Option<(u64, Vec<u64>)> {
     let start = number("LOLIGO_FRESH")?;
     let of = |n: u64| n + [WIDE, WORN, 0, 0, 0][(n % 5) as usize];

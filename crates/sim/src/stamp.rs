@@ -6,7 +6,7 @@ pub const SECTOR: usize = 512;
 /// Names a write of the workload; 0 is "zeros", never a write.
 pub type WriteId = u32;
 
-/// What a sector holds.
+/// The content of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Nothing but zeros.

@@ -1,4 +1,4 @@
-//! What the world drives: the seam between the simulated runtime and an engine.
+//! The subject that the world drives: the seam between the simulated runtime and an engine.
 
 use crate::config::Config;
 use loligo_block::{Reply, Request, SyncIo};
@@ -7,19 +7,19 @@ use loligo_engine::api::{Effect, Event, Hint, Nanos};
 use loligo_engine::relay::ShardMessage;
 use std::ops::Range;
 
-/// Why an engine did not start.
+/// The reason why an engine did not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Whether it says that something on a device is damaged (against: a device failed, or a bug).
+    /// True if it says that something on a device is damaged (against: a device failed, or a bug).
     pub damage: bool,
     /// Its words.
     pub text: String,
 }
 
-/// What an engine counts, for the marks.
+/// The counters of an engine, for the marks.
 pub type Counters = Vec<(&'static str, u64)>;
 
-/// Where things lie on the cache device, for faults that must hit one kind of them.
+/// The places of things on the cache device, for faults that must hit one kind of them.
 #[derive(Debug, Clone, Default)]
 pub struct Parts {
     /// Data.
@@ -32,7 +32,7 @@ pub struct Parts {
     pub image: Vec<Range<u64>>,
 }
 
-/// Where an answer goes.
+/// The destination of an answer.
 #[derive(Debug)]
 pub enum Sent {
     /// To the client.
@@ -46,7 +46,7 @@ pub trait Subject: Sized {
     /// Makes a new cache.
     ///
     /// # Errors
-    /// Where a device failed.
+    /// If a device failed.
     fn format(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<(), String>;
 
     /// Opens what [`Subject::format`] made, or what an earlier life left.
@@ -58,7 +58,7 @@ pub trait Subject: Sized {
     /// After every shard has answered a stop: marks the cache as cleanly closed.
     ///
     /// # Errors
-    /// Where a device failed.
+    /// If a device failed.
     fn close(self, cfg: &Config, cache: &mut dyn SyncIo) -> Result<(), String>;
 
     /// Bytes exported, from the core's first byte on.
@@ -75,7 +75,7 @@ pub trait Subject: Sized {
     /// Splits a request that came to thread `home` into parts for shards.
     fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply>;
 
-    /// Where the answer of a shard goes.
+    /// The destination of a shard's answer.
     fn reply(&self, _shard: usize, reply: Reply) -> Sent {
         Sent::Thread(0, ShardMessage::Answered(reply))
     }
@@ -89,40 +89,40 @@ pub trait Subject: Sized {
     /// The end of a batch of events.
     fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>);
 
-    /// When the shard wants to be called again if nothing happens.
+    /// The time at which the shard wants to be called again if nothing happens.
     fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos>;
 
-    /// Whether it found that the last life ended with a clean stop, if it can tell.
+    /// True if it found that the last life ended with a clean stop, if it can tell.
     fn after_clean_stop(&self) -> Option<bool> {
         None
     }
 
-    /// Whether it has stopped acknowledging.
+    /// True if it has stopped acknowledging.
     fn poisoned(&self) -> bool {
         false
     }
 
-    /// Whether it knows that `shard` of its core is somebody else's.
+    /// True if it knows that `shard` of its core is somebody else's.
     fn is_fenced(&self, _shard: usize) -> bool {
         false
     }
 
-    /// How `shard` serves without its cache; nothing while it has one.
+    /// The way `shard` serves without its cache; nothing while it has one.
     fn alone(&self, _shard: usize) -> Option<FallbackState> {
         None
     }
 
-    /// Whether [`Control::Freeze`](loligo_engine::api::Control::Freeze) means anything to it.
+    /// True if [`Control::Freeze`](loligo_engine::api::Control::Freeze) means anything to it.
     fn freezes(&self) -> bool {
         false
     }
 
-    /// Whether the cache by itself has this sector of the volume for a read.
+    /// True if the cache by itself has this sector of the volume for a read.
     fn has_sector(&self, _sector: u32) -> bool {
         false
     }
 
-    /// Whether it has waited long enough for a core that takes nothing: who needs room of it is answered without.
+    /// True if it has waited long enough for a core that takes nothing: who needs room of it is answered without.
     fn gives_up(&self, _now: Nanos) -> bool {
         false
     }
@@ -135,12 +135,12 @@ pub trait Subject: Sized {
         Err(Refusal { damage: false, text: "it has no bare engine".into() })
     }
 
-    /// Whether the cache device holds no cache.
+    /// True if the cache device holds no cache.
     fn is_blank(_cache: &mut dyn SyncIo) -> bool {
         false
     }
 
-    /// Whether every thread serves without a cache.
+    /// True if every thread serves without a cache.
     fn is_bare(&self) -> bool {
         false
     }
@@ -173,7 +173,7 @@ pub trait Subject: Sized {
     /// Makes the cache void, or takes that back.
     ///
     /// # Errors
-    /// Where a device failed.
+    /// If a device failed.
     fn wipe(&mut self, _cache: &mut dyn SyncIo, _back: bool) -> Result<(), String> {
         Ok(())
     }
@@ -186,15 +186,15 @@ pub trait Subject: Sized {
         Ok(())
     }
 
-    /// What it counts, summed over shards.
+    /// Its counters, summed over shards.
     fn counters(&self) -> Counters {
         Vec::new()
     }
 
-    /// Where things lie on the cache device.
+    /// The places of things on the cache device.
     fn parts(cfg: &Config) -> Parts;
 
-    /// What of the cache device does not exist where each shard has `limit` slots.
+    /// The ranges of the cache device that do not exist if each shard has `limit` slots.
     fn beyond(_cfg: &Config, _limit: u32) -> Vec<Range<u64>> {
         Vec::new()
     }

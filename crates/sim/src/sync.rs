@@ -22,7 +22,7 @@ impl Fuse {
         Fuse::after(u64::MAX)
     }
 
-    /// Whether it has blown.
+    /// True if it has blown.
     pub fn blown(&self) -> bool {
         self.blown.get()
     }

@@ -1,4 +1,4 @@
-//! What happened in a run, folded into one number (equal for equal runs) and printed on request.
+//! The events of a run, folded into one number (equal for equal runs) and printed on request.
 
 // Printed for the person who runs one seed again.
 #![allow(clippy::print_stderr)]

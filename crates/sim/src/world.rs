@@ -29,7 +29,7 @@ use loligo_engine::refusal::ControlError;
 use loligo_engine::relay::{Relay, ShardMessage};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What went against the rules, in words.
+/// A breach of the rules, in words.
 pub type Wrong = String;
 
 /// Events delivered in one life before it counts as a livelock.
@@ -42,7 +42,7 @@ const STUCK: Nanos = 900_000_000_000;
 /// From then on a silent fault is at or below the watermark on disk: two idle flushes and a margin, ns.
 pub const SETTLED: Nanos = 4_000_000_000;
 
-/// What comes to a thread.
+/// The mail of a thread.
 #[derive(Debug)]
 enum Mail {
     Event(Event),
@@ -72,21 +72,21 @@ pub struct World<E> {
     pub cache: Disk,
     /// The slow device.
     pub core: Disk,
-    /// What every sector may be.
+    /// The oracle, which knows what every sector may be.
     pub oracle: Oracle,
-    /// Who asks.
+    /// The clients that ask.
     pub clients: Clients,
-    /// What was reached.
+    /// The marks that were reached.
     pub marks: Marks,
-    /// What happened, as a number.
+    /// The events, as a number.
     pub trace: Trace,
     /// A fault that the engine was told of has fired in this life: errors are in order.
     pub broken: bool,
     /// The same of the core, which goes on where the cache is done without.
     pub core_broken: bool,
-    /// When a silent fault last fired.
+    /// The time at which a silent fault last fired.
     pub silent: Option<Nanos>,
-    /// When a loud one first did since the last start: nothing settles from then on.
+    /// The time at which a loud one first did since the last start: nothing settles from then on.
     pub loud: Option<Nanos>,
     /// Blocks let loose by silent faults since the last start.
     pub loose: Vec<u32>,
@@ -118,7 +118,7 @@ pub struct World<E> {
     /// Misses that go out with the next answer.
     missed: Vec<Vec<(usize, ShardMessage)>>,
     gates: Gates,
-    /// What is remembered outside the devices, and what the core's label says.
+    /// The notes kept outside the devices, and the word of the core's label.
     pub noted: Noted,
     controlling: Option<Controlling>,
     freezing: Option<Freezing>,
@@ -126,9 +126,9 @@ pub struct World<E> {
     /// The share is to have so few slots.
     shrinking: Option<u32>,
     pumps: u64,
-    /// Where things lie on the cache.
+    /// The places of things on the cache.
     pub parts: Parts,
-    /// Where each journal was last written.
+    /// The byte at which each journal was last written.
     heads: Vec<u64>,
     /// Sectors exported, from the core's first on.
     exported: u32,
@@ -196,7 +196,7 @@ impl<E: Subject> World<E> {
     /// Makes the cache; false where the fuse blew before it was done.
     ///
     /// # Errors
-    /// What the engine said.
+    /// If the engine fails; the error is its own.
     pub fn format(&mut self, fuse: &Fuse) -> Result<bool, Wrong> {
         self.keep_no_more(0..u32::MAX);
         let (mut cache, mut core) =
@@ -211,7 +211,7 @@ impl<E: Subject> World<E> {
     /// Starts the engine on what the devices hold.
     ///
     /// # Errors
-    /// What the engine said; meaningless where the fuse blew.
+    /// If the engine fails; the error is its own. It is meaningless if the fuse blew.
     pub fn open(&mut self, fuse: &Fuse) -> Result<(), Refusal> {
         let (mut cache, mut core) =
             (SyncDisk::new(&mut self.cache, fuse), SyncDisk::new(&mut self.core, fuse));
@@ -238,7 +238,7 @@ impl<E: Subject> World<E> {
     /// Marks the stopped engine's cache as clean.
     ///
     /// # Errors
-    /// What the engine said.
+    /// If the engine fails; the error is its own.
     pub fn close(&mut self, fuse: &Fuse) -> Result<(), Wrong> {
         self.note_counters();
         let engine = self.engine.take().ok_or("nothing to close")?;
@@ -316,7 +316,7 @@ impl<E: Subject> World<E> {
         (0..engine.shards()).try_for_each(|shard| engine.audit(shard))
     }
 
-    /// When a message to `shard` sent now arrives: messages of one queue stay in order.
+    /// The time at which a message to `shard` sent now arrives: messages of one queue stay in order.
     fn hop(&mut self, shard: usize) -> Nanos {
         let delay = if self.rng.chance(1, 2) { 0 } else { self.rng.below(30_000) };
         let last = self.inbox[shard].back().map_or(0, |(at, _)| *at);
@@ -339,7 +339,7 @@ impl<E: Subject> World<E> {
     /// Lets time go on to whatever happens next (or to `wake`). False when nothing ever will.
     ///
     /// # Errors
-    /// What went against the rules.
+    /// If something went against the rules.
     pub fn pump(&mut self, wake: Option<Nanos>) -> Result<bool, Wrong> {
         let Some(next) = self.next_event(wake) else { return Ok(false) };
         // Several events fall into one batch, as they do when a ring is reaped.

@@ -25,7 +25,7 @@ const FOUND: [u64; 13] = [
     11_454_208_833,
 ];
 
-/// What the default seeds must reach, for the claim to mean anything.
+/// The marks that the default seeds must reach, for the claim to mean anything.
 const PATHS: [&str; 47] = [
     "a cache found to be gone",
     "a void cache made anew",

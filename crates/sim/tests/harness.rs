@@ -10,7 +10,7 @@ use loligo_sim::subject::{Parts, Refusal, Subject};
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
 
-/// What a pass-through volume does wrong.
+/// The flaw of a pass-through volume.
 trait Flaw {
     const ACK_BEFORE_WRITING: bool = false;
     const FLUSH_DOES_NOTHING: bool = false;
@@ -60,7 +60,7 @@ struct PassThrough<F> {
     under_way: BTreeMap<u64, (Request, u32)>,
     /// Tags of flushes, in order; the first one is under way. Of two at once, one alone would be told of a failure.
     flushes: VecDeque<u64>,
-    /// How a flush failed: what it lost is told once, so none succeeds after it.
+    /// The error of a failed flush: what it lost is told once, so none succeeds after it.
     failed: Option<IoError>,
     flaw: PhantomData<F>,
 }

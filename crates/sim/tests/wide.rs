@@ -7,7 +7,7 @@ use loligo_sim::seeds::{WIDE, run_whole};
 
 const SEEDS: u64 = 150;
 
-/// What the fixed seeds must reach, for the claim to mean anything.
+/// The marks that the fixed seeds must reach, for the claim to mean anything.
 const PATHS: [&str; 17] = [
     "a change that broke off",
     "a detach taken back",

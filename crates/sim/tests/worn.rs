@@ -12,7 +12,7 @@ const SEEDS: u64 = 200;
 /// was still to be in the cache; a merge that waited for room stood before the writes of the one that had it.
 const FOUND: [u64; 3] = [8_589_934_936, 8_597_726_133, 8_597_728_383];
 
-/// What the fixed seeds must reach, for the claim to mean anything.
+/// The marks that the fixed seeds must reach, for the claim to mean anything.
 const PATHS: [&str; 10] = [
     "a cache that nothing makes room in",
     "a part of the core took no writes",

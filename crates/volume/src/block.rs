@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(200);
 /// Programs that only look at new devices have them open for a moment: this long nothing is said.
 const MOMENT: Duration = Duration::from_secs(1);
-/// Who still holds a device is said again after this.
+/// The time after which the holders of a device are named again.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Properties of the block devices.
@@ -32,7 +32,7 @@ pub struct BlockOptions {
     pub owner: Option<Owner>,
 }
 
-/// Whether a device says that it has heads to move.
+/// The word of a device on heads that it has to move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rotational {
     /// It does.
@@ -147,8 +147,9 @@ pub(crate) fn serve(
     Ok(devices)
 }
 
-/// Detaches the devices once nobody has them open, the volume being served meanwhile; a signal ends the wait, or that every
-/// request `fails`, and who has one open then gets errors. What comes back are the mounts below, which go when everything accepted is answered.
+/// Detaches the devices once nobody has them open, the volume being served meanwhile; a signal ends the wait,
+/// or that every request `fails`, and who has one open then gets errors. The result is the mounts below,
+/// which go when everything accepted is answered.
 pub(crate) fn let_go(
     devices: &mut [BlockDevice],
     options: &ServeOptions,
@@ -183,7 +184,7 @@ pub(crate) fn let_go(
     devices.iter_mut().filter_map(BlockDevice::take_mount).collect()
 }
 
-/// Whether somebody has `device` open; it is detached if nobody has. Where somebody can be seen the device is not even opened:
+/// True if somebody has `device` open; it is detached if nobody has. If somebody can be seen, the device is not even opened:
 /// the last to close it writes what the page cache still has, and that had better not be this process.
 fn is_held(device: &mut BlockDevice) -> bool {
     !device.holders().is_empty() || device.release() == Released::Busy

@@ -342,7 +342,7 @@ pub(crate) fn refuse_same_device(o: &CacheOptions, core: &OpenCore) -> Result<()
     Ok(())
 }
 
-/// Whether a cache file that does not exist can be made; its size in bytes.
+/// Checks that a cache file that does not exist can be made; its size in bytes.
 fn can_make(o: &CacheOptions) -> Result<u64> {
     let path = o.path.display();
     let Some(size) = o.size else {
@@ -417,7 +417,7 @@ fn look(dev: &mut CacheIo) -> Result<Found> {
     Ok(Found::Foreign("data of somebody else's behind a start of zeros"))
 }
 
-/// Whether any of the places looked at is not zero: the end, where partition tables and RAID keep copies, and samples all over.
+/// True if any of the places looked at is not zero: the end, where partition tables and RAID keep copies, and samples all over.
 pub(crate) fn holds_data(dev: &mut dyn SyncIo) -> Result<bool> {
     let size = dev.size();
     let step = (size / LOOKED_AT).max(BLOCK).next_multiple_of(BLOCK);
@@ -470,7 +470,7 @@ fn refuse_differing(o: &CacheOptions, sb: &Superblock, device: u64) -> Result<()
     Ok(())
 }
 
-/// Whether this core may get smaller: an image is known for the same whatever its size is.
+/// True if this core may get smaller: an image is known for the same whatever its size is.
 fn shrinks(core: &OpenCore) -> bool {
     matches!(core.spec, CoreSpec::Image(_))
 }
@@ -598,7 +598,7 @@ fn format(
     Ok(sb)
 }
 
-/// Whether a file is not written whole yet.
+/// True if a file is not written whole yet.
 fn has_holes(path: &Path) -> Result<bool> {
     let meta = std::fs::metadata(path)?;
     Ok(meta.is_file() && meta.blocks() * 512 < meta.len())

@@ -77,7 +77,7 @@ impl Changes {
         self.lock().last.clone()
     }
 
-    /// Whether a cache is being taken away.
+    /// True if a cache is being taken away.
     pub(crate) fn detaches(&self) -> bool {
         let inner = self.lock();
         inner.last.running && inner.last.what == DETACH
@@ -95,23 +95,23 @@ impl Changes {
         self.lock().waiting.take()
     }
 
-    /// Whether somebody has given it up.
+    /// True if somebody has given it up.
     pub(crate) fn is_given_up(&self) -> bool {
         self.lock().given_up
     }
 
-    /// How far it is.
+    /// Notes how far it is.
     pub(crate) fn progress(&self, total: u64, remaining: u64) {
         let mut inner = self.lock();
         (inner.last.total_bytes, inner.last.remaining_bytes) = (total, remaining.min(total));
     }
 
-    /// How long requests were held.
+    /// The time that requests were held.
     pub(crate) fn held(&self, ms: f64) {
         self.lock().last.held_ms = ms;
     }
 
-    /// How it ended.
+    /// Notes how it ended.
     pub(crate) fn ended(&self, result: anyhow::Result<String>) {
         let mut inner = self.lock();
         inner.last.running = false;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_done_one_after_the_other_and_those_that_nobody_will_do_end() {
+    fn changes_run_one_by_one_and_those_that_nobody_will_do_end() {
         let changes = Changes::default();
         assert_eq!(changes.last().number, 0);
         assert_eq!(changes.ask(Wanted::Resize(None)).unwrap().number, 1);

@@ -65,7 +65,7 @@ impl CoreSpec {
         CoreNames { text: self.to_string(), names: self.path().map(names_of).unwrap_or_default() }
     }
 
-    /// Why its cache must have one shard.
+    /// The reason why its cache must have one shard.
     pub(crate) fn single_shard(&self) -> Option<&'static str> {
         match self {
             CoreSpec::Device(DeviceSpec::Hdd { .. }) => Some("a modelled disk (hdd:) has one set of heads"),
@@ -73,7 +73,7 @@ impl CoreSpec {
         }
     }
 
-    /// Whether one thread has all shards of its cache: a snapshot of an image is one moment of all of them.
+    /// True if one thread has all shards of its cache: a snapshot of an image is one moment of all of them.
     pub(crate) fn is_one_threads(&self) -> bool {
         matches!(self, CoreSpec::Image(_))
     }
@@ -120,12 +120,12 @@ pub(crate) struct OpenCore {
 }
 
 impl OpenCore {
-    /// Whether many writes may go to it as one.
+    /// True if many writes may go to it as one.
     pub(crate) fn takes_groups(&self) -> bool {
         matches!(&self.backing, Backing::Image(image) if image.why_librbd().is_none())
     }
 
-    /// Whether others may take snapshots of it.
+    /// True if others may take snapshots of it.
     pub(crate) fn has_snapshots(&self) -> bool {
         matches!(self.backing, Backing::Image(_))
     }
@@ -206,7 +206,7 @@ fn start_of(was: &CoreIdentity, is: &Identity) -> Option<u64> {
     }
 }
 
-/// Whether nothing but its size says which core it is.
+/// True if nothing but its size says which core it is.
 pub fn is_known_by_size(core: &CoreIdentity) -> bool {
     core.id.is_empty() || core.id.starts_with(BEHIND)
 }

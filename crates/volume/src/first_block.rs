@@ -67,7 +67,7 @@ pub struct Settled {
     pub mended: Option<&'static str>,
 }
 
-/// Why a first block cannot be taken.
+/// The reason why a first block cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsettled {
     /// The label cannot be read, and no copy is there.
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_first_block_whose_replacement_was_cut_off_anywhere_is_known_again(
+        fn a_first_block_is_known_again_after_a_cut_off_replacement(
             seed in proptest::collection::vec(any::<u8>(), 1..300), used in 9usize..=body::MOST, mask: u8
         ) {
             let (head, block) = pair(&seed, used);
@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn a_content_of_the_first_block_that_is_half_written_is_the_one_before_or_after(
+        fn a_half_written_first_block_is_the_one_before_or_after(
             a in proptest::collection::vec(any::<u8>(), 1..300), b in proptest::collection::vec(any::<u8>(), 1..300), mask: u8
         ) {
             let ((before, old), (after, new)) = (pair(&a, 900), pair(&b, 2000));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_keeps_two_copies_and_the_newer_one_that_is_whole_counts() {
+    fn the_newer_whole_copy_of_two_in_a_cache_counts() {
         let mut dev = vec![0; 2 << 20];
         assert_eq!(Saved::load(&mut dev, CACHE).unwrap(), None);
         let (_, first) = pair(b"first", 900);

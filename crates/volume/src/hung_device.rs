@@ -1,4 +1,5 @@
-//! How long a cache device is waited for that answers nothing at all, neither with data nor with an error.
+//! The time that a cache device is waited for that answers nothing at all, neither with data nor with an
+//! error.
 //!
 //! Requests of clients wait for it as long as it takes: it may come back. Somebody who takes the cache away or stops the volume
 //! is told after a while, and the volume does without it where nothing is lost by that.
@@ -16,7 +17,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that are read of it.
 const PROBE: usize = 4096;
 
-/// Whether the device answers one read, be it with an error. It is read by a thread that is left behind where it does not.
+/// True if the device answers one read, be it with an error. It is read by a thread that is left behind where it does not.
 pub(crate) fn answers(cache: &CacheDevice) -> bool {
     let (says, said) = channel();
     let cache = cache.clone();
@@ -55,7 +56,7 @@ impl Standstill {
         }
     }
 
-    /// Whether it has lasted so long that the device is to be asked; it begins anew then.
+    /// True if it has lasted so long that the device is to be asked; it begins anew then.
     pub fn is_long(&mut self) -> bool {
         let long = self.since.elapsed() > LIMIT;
         if long {

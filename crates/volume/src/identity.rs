@@ -1,4 +1,4 @@
-//! Which device or file a path leads to, whatever its name.
+//! The device or file that a path leads to, whatever its name.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

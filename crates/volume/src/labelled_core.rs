@@ -16,14 +16,14 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long somebody who locks the device as a file is waited for.
+/// The time that somebody who locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The remedy for a start that takes a client's bytes for a label.
 const CLIENTS: &str = "give the cache that it was written through and no --data-offset, since it knows that the content begins at byte 0; or serve \
                        the core without a cache by --bare --data-offset 0 (data-offset = \"0\" in the file)";
 
-/// How a core is to be.
+/// The requirements on a core.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted {
     /// Bytes before its content, where that is said.
@@ -39,7 +39,7 @@ pub(crate) struct Wanted {
 pub(crate) struct CacheView {
     /// The byte at which the core's content begins.
     pub(crate) begins: u64,
-    /// Which cache it is.
+    /// The UUID of the cache.
     pub(crate) uuid: [u8; 16],
     /// Its volume.
     pub(crate) name: String,
@@ -61,7 +61,7 @@ pub(crate) struct LabelledCore {
     mark: Arc<ServedLabel>,
     /// It is on the device already.
     found: bool,
-    /// Why that cannot be served, as long as nobody has looked at what the cache keeps of it.
+    /// The reason why that cannot be served, as long as nobody has looked at what the cache keeps of it.
     unsettled: Option<Unsettled>,
     /// The cache kept a copy of the first block, and the disk has no label: whoever put the block back may have used the disk since.
     uncovered: bool,
@@ -294,7 +294,7 @@ impl LabelledCore {
         )
     }
 
-    /// Whether the core was, or may have been, written without `cache` since that was in front of it: what it has clean is not to be
+    /// True if the core was, or may have been, written without `cache` since that was in front of it: what it has clean is not to be
     /// believed then.
     ///
     /// # Errors
@@ -421,7 +421,7 @@ fn is_masked(block: &[u8]) -> bool {
     loligo_format::in_place_label::is_label(block)
 }
 
-/// Whether a label whose content would begin behind it lies in somebody's content. The cache knows best. Without one, a second copy
+/// True if a label whose content would begin behind it lies in somebody's content. The cache knows best. Without one, a second copy
 /// alone says nothing where the device begins with something else: it was left behind.
 fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Result<bool> {
     if let Some(start) = begins {
@@ -440,7 +440,7 @@ fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Res
     Ok(true)
 }
 
-/// Whether the first block, which bears the magic of a label in its place, is content as it is: its cache knows of none.
+/// True if the first block, which bears the magic of a label in its place, is content as it is: its cache knows of none.
 ///
 /// # Errors
 /// If another cache may have put it there, and nobody takes it for content by `force`: a client that reads such a label has lost
@@ -468,12 +468,12 @@ fn is_clients_veil(
     )
 }
 
-/// Whether a label in the place of a first block, unusable because of `why`, may have been a sound one.
+/// True if a label in the place of a first block, unusable because of `why`, may have been a sound one.
 fn may_be_veil(block: &[u8], why: &SuperError) -> bool {
     matches!(why, SuperError::TooNew(_)) || body::unpack(block).is_some()
 }
 
-/// Whether a core without a cache is content from its first byte on, as was said. A label that somebody may go by is not shown as content
+/// True if a core without a cache is content from its first byte on, as was said. A label that somebody may go by is not shown as content
 /// for that alone: what served the core behind it may have been taken from the same definition.
 ///
 /// # Errors
@@ -505,7 +505,7 @@ fn begins_with_label(whole: &DeviceFile) -> Result<bool> {
     Ok(loligo_format::core_label::is_label(&first_block(whole)?))
 }
 
-/// Whether a label of `home` bytes has room, and lies over nobody's data.
+/// True if a label of `home` bytes has room, and lies over nobody's data.
 fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
     let path = whole.path().display();
     ensure!(
@@ -528,7 +528,7 @@ fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
     }
 }
 
-/// Whether anything but zeros lies in the first `bytes`.
+/// True if anything but zeros lies in the first `bytes`.
 fn head_holds_data(whole: &DeviceFile, bytes: u64) -> Result<bool> {
     let (mut io, mut piece) = (SyncFile::new(whole.clone()), vec![0; MIN_HOME as usize]);
     for at in (0..bytes).step_by(piece.len()) {
@@ -558,7 +558,7 @@ mod tests {
         (dir, DeviceFile::open(&path, &OpenOptions::default()).unwrap())
     }
 
-    /// Where its content begins, for who has heard this of the cache.
+    /// The byte at which its content begins, for a reader that has heard this of the cache.
     fn begins(start: &[u8], home: Option<u64>, of_cache: Option<u64>) -> u64 {
         let known = of_cache.map(|begins| CacheView { begins, ..plain() });
         let (_, home) = found(start, Wanted { home, ..Wanted::default() }, known).unwrap();
@@ -574,12 +574,12 @@ mod tests {
         LabelledCore::find(device, wanted, || Ok(known))
     }
 
-    /// What a cache knows that has never seen a label.
+    /// The knowledge of a cache that has never seen a label.
     fn plain() -> CacheView {
         CacheView { begins: 0, uuid: [3; 16], name: "host".to_owned(), keeps: false }
     }
 
-    /// What a start with `known`, or none, makes of a disk: content, a masked block, or what it says.
+    /// The result of a start with `known`, or none, on a disk: content, a masked block, or what it says.
     fn taken(start: &[u8], wanted: Wanted, known: Option<CacheView>) -> String {
         match found(start, wanted, known) {
             Ok((_, None)) => "content".to_owned(),

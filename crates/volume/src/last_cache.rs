@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct LastCache {
     /// The path at which it was.
     pub path: PathBuf,
-    /// Which.
+    /// The UUID of the cache.
     pub uuid: String,
     /// Of which core, as its volume called it.
     pub core: String,
@@ -45,7 +45,7 @@ impl CoreNames {
 }
 
 impl LastCache {
-    /// Whether it is a cache of `core`, by whatever path. A core that only seems to be the same is asked about once too often;
+    /// True if it is a cache of `core`, by whatever path. A core that only seems to be the same is asked about once too often;
     /// one that is not seen to be the same would be changed without its cache. Paths count where lasting names say nothing:
     /// after a boot they may lead to other disks.
     pub fn is_of(&self, core: &CoreNames) -> bool {
@@ -54,7 +54,7 @@ impl LastCache {
         })
     }
 
-    /// Whether that is so by more than a path: a device's lasting name, or the number of a file, which may lie under a
+    /// True if that is so by more than a path: a device's lasting name, or the number of a file, which may lie under a
     /// loop device.
     pub fn is_surely_of(&self, core: &CoreNames) -> bool {
         let is_image = self.core.starts_with("rbd:") && self.core == core.text;
@@ -83,7 +83,7 @@ impl LastCache {
 /// Begins the name that a device keeps, whatever path leads to it.
 const DEVICE: &str = "device:";
 
-/// Whether two devices of these names are one, by the names that last; nothing where these do not say. A partition's
+/// True if two devices of these names are one, by the names that last; nothing where these do not say. A partition's
 /// name has its place on the disk. A loop device has none. A disk has another one behind multipath, and neither says
 /// anything of the other.
 fn are_one(a: &[String], b: &[String]) -> Option<bool> {

@@ -35,7 +35,7 @@ pub trait Memory: Send + Sync {
     fn detached(&self, name: &str) -> anyhow::Result<()>;
     /// Its cache was stopped so, and no client waits.
     fn cache_was(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
-    /// Whether something can be noted: refuses what would have to be taken back.
+    /// Checks that something can be noted: refuses what would have to be taken back.
     fn can_note(&self) -> anyhow::Result<()>;
     /// `app` is served: changes are to be remembered.
     fn follow(&self, app: &Arc<VolumeState>);

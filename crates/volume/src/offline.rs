@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long another user of the device is waited for.
+/// The time that another user of the device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
 
 fn open_file(path: &Path, read_only: bool) -> Result<CacheIo> {

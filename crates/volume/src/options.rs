@@ -22,7 +22,7 @@ pub struct ServeOptions {
     pub name: String,
     /// The core.
     pub core: CoreSpec,
-    /// How it is taken, if it is an RBD image.
+    /// The options of its attach, if it is an RBD image.
     pub rbd: RbdOptions,
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
@@ -72,7 +72,8 @@ pub struct CacheOptions {
     pub replace: Option<String>,
     /// The cache that this volume was last served through, where that is known.
     pub expected: Option<LastCache>,
-    /// Why the core may be another cache's: asked where nothing in this one can be compared with it.
+    /// The reason why the core may be another cache's: asked where nothing in this one can be compared with
+    /// it.
     pub disputed: Option<String>,
 }
 
@@ -85,12 +86,12 @@ impl ServeOptions {
 }
 
 impl CacheOptions {
-    /// Whether a new cache is to be made in place of this one, whatever it says of itself.
+    /// True if a new cache is to be made in place of this one, whatever it says of itself.
     pub(crate) fn replaces(&self, sb: &Superblock) -> bool {
         self.replace.as_ref() == Some(&sb.uuid_text())
     }
 
-    /// Whether this one was being attached when its service ended, so that a label that does not name it was not
+    /// True if this one was being attached when its service ended, so that a label that does not name it was not
     /// reached.
     pub(crate) fn was_attaching(&self, sb: &Superblock) -> bool {
         self.expected.as_ref().is_some_and(|last| last.attaching && last.uuid == sb.uuid_text())

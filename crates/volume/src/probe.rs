@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_label_is_still_ours_so_that_nobody_else_takes_the_device() {
+    fn a_damaged_label_is_still_ours_so_nobody_takes_the_device() {
         let mut raw = label().encode();
         raw[100] ^= 1;
         let found = probe(file(&[(0, &raw)]).path()).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_exported_of_a_device_that_is_not_ours_and_no_name_that_could_be_more_than_one() {
+    fn only_our_devices_and_unambiguous_names_are_exported() {
         assert_eq!(Found::Nothing(Some("XFS")).export(), []);
         let odd = Found::Core(CoreLabel { name: "a\nLOLIGO_KIND=x".into(), ..label() });
         assert!(odd.export().iter().all(|(_, v)| !v.contains('\n')));

@@ -58,7 +58,7 @@ mod tests {
     use loligo_engine::params::Params;
 
     #[test]
-    fn every_profile_is_of_tunables_that_there_are_and_what_is_given_beside_it_counts() {
+    fn profiles_set_known_tunables_and_values_given_beside_win() {
         for profile in PROFILES {
             let mut params = Params::default();
             for (key, value) in profile.params {

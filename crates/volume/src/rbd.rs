@@ -39,17 +39,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long closing an image may take.
+/// The time that closing an image may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How an image is taken and held.
+/// The options by which an image is taken and held.
 #[derive(Debug, Clone)]
 pub struct RbdOptions {
     /// Take it away from who has it.
     pub steal: bool,
     /// Open one whose dirty data another cache holds.
     pub without_cache: bool,
-    /// How dirty data goes out.
+    /// The way of dirty data to the image.
     pub destage: Destage,
     /// Answers leave while the last word that the image is ours is younger.
     pub lease: Duration,
@@ -84,7 +84,7 @@ pub fn end(code: ExitCode) -> ExitCode {
     code
 }
 
-/// Whether a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
+/// True if a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
 /// that takes long.
 fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
     let begun = Instant::now();
@@ -285,7 +285,7 @@ pub struct ImageGuard {
 }
 
 impl ImageGuard {
-    /// Why the deadline for snapshots cannot be set to so many seconds now.
+    /// The reason why the deadline for snapshots cannot be set to so many seconds now.
     pub(crate) fn refuse_deadline(&self, seconds: u64) -> Option<String> {
         let started = self.deadline;
         let more = started != 0 && (seconds == 0 || seconds > started);
@@ -354,7 +354,8 @@ impl Volume {
         }
     }
 
-    /// Goes along with another size of the image: first in the superblock, then for clients. How much of it they get.
+    /// Goes along with another size of the image: first in the superblock, then for clients. The result is
+    /// the part of it that they get.
     fn follow(&self, bytes: u64) -> Result<u64, String> {
         let grown = self.write_down(|sb| {
             if bytes > sb.core.size { sb.grow(bytes).map_err(|e| e.to_string()) } else { Ok(()) }
@@ -430,7 +431,7 @@ const VALID: &str = "valid";
 pub struct Numbers {
     image: String,
     id: String,
-    /// Why dirty data goes through librbd; null: by object.
+    /// The reason why dirty data goes through librbd; null: by object.
     librbd: Option<String>,
     groups: u64,
     group_extents: u64,

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_sectors_of_all_shards_are_told_as_the_device_has_them() {
+    fn refused_sectors_of_all_shards_are_told_in_device_places() {
         const MIB: u64 = 1 << 20;
         let of = |ranges: Vec<Range<u64>>, untried: u64| Refused {
             places: ranges.len() as u64,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How far a start has come: it may be left where it is for as long as there is nothing of it to end.
+/// The progress of a start: it may be left where it is for as long as there is nothing of it to end.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     /// It only looks and opens, which may hang.
@@ -47,7 +47,7 @@ impl Stopper {
         Some(self.starting.lock().take().unwrap_or_default())
     }
 
-    /// Whether its devices are there, so that its start ends.
+    /// True if its devices are there, so that its start ends.
     pub fn has_devices(&self) -> bool {
         self.opened.load(Ordering::Acquire)
     }
@@ -64,7 +64,7 @@ impl Stopper {
         self.asked.store(false, Ordering::Release);
     }
 
-    /// Whether somebody has asked.
+    /// True if somebody has asked.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
@@ -75,7 +75,7 @@ impl Stopper {
         let _ = self.send.send(SIGTERM);
     }
 
-    /// Whether the stop waits for what may never come, and ending the process would be as good.
+    /// True if the stop waits for what may never come, and ending the process would be as good.
     pub fn is_deadly(&self) -> bool {
         self.deadly.load(Ordering::Acquire)
     }
@@ -209,7 +209,7 @@ impl StopSignals {
         *self.starting() = None;
     }
 
-    /// Whether the next signal ends the process at once, as a crash would.
+    /// True if the next signal ends the process at once, as a crash would.
     pub(crate) fn kill(&self, kill: bool) {
         self.deadly.store(kill, Ordering::Release);
     }
@@ -219,7 +219,7 @@ impl StopSignals {
         self.kept.store(true, Ordering::Release);
     }
 
-    /// Whether one came within `limit`.
+    /// True if one came within `limit`.
     pub fn within(&self, limit: Duration) -> bool {
         if self.kept.swap(false, Ordering::AcqRel) {
             return true;

@@ -28,7 +28,7 @@ pub fn core_queue_max(snapshots: &[Snapshot]) -> usize {
     snapshots.iter().map(|s| s.core_queue_max).max().unwrap_or(0)
 }
 
-/// How long whoever asks for several volumes waits for the threads of one.
+/// The time that whoever asks for several volumes waits for the threads of one.
 pub const ANSWER: Duration = Duration::from_secs(2);
 
 /// The worst fault of a volume's devices; `snapshots`: what its threads say, within [`ANSWER`].
@@ -60,7 +60,7 @@ pub fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<Stri
     })
 }
 
-/// Why answers do not leave; `lacks`: what they wait for.
+/// The reason why answers do not leave; `lacks`: what they wait for.
 fn no_lease(hold: Hold, lacks: Option<&str>) -> Option<String> {
     match hold {
         Hold::Valid => None,
@@ -78,7 +78,7 @@ fn no_lease(hold: Hold, lacks: Option<&str>) -> Option<String> {
     }
 }
 
-/// How long requests took, by kind; values in nanoseconds.
+/// The time that requests took, by kind; values in nanoseconds.
 pub fn latencies_of(stats: &Stats) -> [(&'static str, &Histogram<u64>); 3] {
     [("read", &stats.read_ns), ("write", &stats.write_ns), ("flush", &stats.flush_ns)]
 }

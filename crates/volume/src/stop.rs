@@ -23,8 +23,8 @@ use std::time::Duration;
 /// A cluster that takes longer to answer is waited for aloud.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Ends a volume: accepted requests are answered, connections closed, everything acknowledged made durable. How many dirty blocks
-/// stay on the cache.
+/// Ends a volume: accepted requests are answered, connections closed, everything acknowledged made durable.
+/// The result is the number of dirty blocks that stay on the cache.
 ///
 /// # Errors
 /// If something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
@@ -126,7 +126,8 @@ fn must_have_stopped(
     })
 }
 
-/// Writes into the superblock that the cache was stopped cleanly, as its threads have `ended`. How many dirty blocks it has.
+/// Writes into the superblock that the cache was stopped cleanly, as its threads have `ended`. The result is
+/// the number of its dirty blocks.
 fn close_cache(held: &HeldCache, ended: &[Ended], lost: bool) -> Result<u64> {
     let mut superblock = held.superblock.lock();
     let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
@@ -181,7 +182,8 @@ fn say_if_slow() -> Sender<()> {
     over
 }
 
-/// Takes the mounts away. What still comes from them is refused by threads that have drained, so that this waits for nobody.
+/// Takes the mounts away. Further requests from them are refused by threads that have drained, so that this
+/// waits for nobody.
 fn unmount(mounts: Vec<Mount>) {
     for mount in mounts {
         let path = mount.path().display().to_string();

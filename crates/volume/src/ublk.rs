@@ -20,7 +20,7 @@ pub(crate) struct Devices {
     one: Option<One>,
     /// To whom it belongs.
     owner: Option<Owner>,
-    /// How often it is still looked whether it does.
+    /// The looks that are left to see whether it does.
     looks: u8,
 }
 
@@ -46,7 +46,7 @@ struct Renewal {
     given_up: Arc<AtomicBool>,
 }
 
-/// How [`replace`] ended.
+/// The result of [`replace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Replaced {
     /// There is another device.
@@ -149,9 +149,9 @@ impl Devices {
         }
     }
 
-    /// To be called some times a second: where the device could not get its volume's size because it was open, another takes its place as
-    /// soon as nobody has it open, so that users see the size when they come again. That begins only where `answers`: requests of the
-    /// volume are answered.
+    /// To be called some times a second: where the device could not get its volume's size because it was
+    /// open, another takes its place as soon as nobody has it open, so that users see the size when they come
+    /// again. The wait begins only if `answers`: requests of the volume are answered.
     ///
     /// # Errors
     /// If the former device is gone and no other could be made.
@@ -173,7 +173,7 @@ impl Devices {
         Ok(())
     }
 
-    /// The volume has so many bytes from now on. What keeps the size that it has, and why.
+    /// The volume has so many bytes from now on. The result is what keeps the size that it has, and why.
     pub(crate) fn resize(&mut self, bytes: u64) -> Option<String> {
         let One { name, device, traits, .. } = self.one.as_mut()?;
         traits.size = bytes;
@@ -205,7 +205,7 @@ impl Devices {
         }
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.one.is_none()
     }

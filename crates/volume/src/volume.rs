@@ -75,7 +75,7 @@ struct Promised {
 }
 
 impl Volume {
-    /// Whether a thread has ended by itself: [`Volume::stop`] says why.
+    /// True if a thread has ended by itself: [`Volume::stop`] says why.
     pub fn has_failed(&self) -> bool {
         self.running.has_failed()
     }
@@ -159,7 +159,7 @@ impl Volume {
         &self.options
     }
 
-    /// Whether the stop writes everything dirty to the core.
+    /// True if the stop writes everything dirty to the core.
     pub fn flushes_on_stop(&self) -> bool {
         self.options.flush_on_stop
     }

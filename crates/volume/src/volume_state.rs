@@ -68,7 +68,7 @@ pub struct VolumeState {
     mark: Option<Weak<ServedLabel>>,
     /// Counters of what came through mounts.
     pub fuse: Arc<Counters>,
-    /// When its start ended.
+    /// The time at which its start ended.
     pub started: Instant,
     /// The credentials that TLS clients are shown, and know.
     tls: Option<TlsContext>,
@@ -78,7 +78,7 @@ pub struct VolumeState {
     pub changes: Changes,
     /// The last flushes, oldest first.
     flushes: Mutex<VecDeque<FlushState>>,
-    /// Who remembers what an administrator changes.
+    /// The memory of what an administrator changes.
     remembers: OnceLock<Remembers>,
 }
 
@@ -139,7 +139,7 @@ impl VolumeState {
         VolumeState { tls, ..self }
     }
 
-    /// Reads certificates and keys again, for clients that come from now on. Whether there are any.
+    /// Reads certificates and keys again, for clients that come from now on. True if there are any.
     ///
     /// # Errors
     /// If a file cannot be used; the old ones hold then.
@@ -256,7 +256,7 @@ impl VolumeState {
     /// Sets those that a volume starts with.
     ///
     /// # Errors
-    /// Which of them cannot be.
+    /// If one of them cannot be; the error says which.
     pub(crate) fn set_params(&self, wanted: &[(String, String)]) -> Result<()> {
         for (key, value) in wanted {
             self.set_param(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
@@ -264,7 +264,7 @@ impl VolumeState {
         Ok(())
     }
 
-    /// Whether the core is an image that another client has taken.
+    /// True if the core is an image that another client has taken.
     pub(crate) fn has_lost_image(&self) -> bool {
         self.lease() == Some(Hold::Lost)
     }
@@ -289,7 +289,8 @@ impl VolumeState {
         self.mark.as_ref().and_then(Weak::upgrade).map_or(0, |mark| mark.label().data_start)
     }
 
-    /// Why a flush failed, with the sectors that the core refuses where there are any: a thread knows only its own.
+    /// The reason why a flush failed, with the sectors that the core refuses where there are any: a thread
+    /// knows only its own.
     pub(crate) fn with_sectors(&self, why: String) -> String {
         match refusals::told(&self.handle.snapshots(), self.core_start()) {
             Some(told) => format!("{why}. To be exact, {told}"),
@@ -321,7 +322,7 @@ impl VolumeState {
         state
     }
 
-    /// How far flush `number` is, or the last one.
+    /// The progress of flush `number`, or of the last one.
     pub fn flush_progress(&self, number: Option<u64>) -> FlushState {
         let remaining: u64 = self.handle.snapshots().iter().filter_map(|s| s.flush_remaining).sum();
         let mut flushes = self.flushes();

@@ -27,7 +27,7 @@ const KEYS: [(&str, &str); 22] = [
 ];
 /// Options that one start may be given, and no definition.
 const ALLOWED: [&str; 4] = ["create", "force", "force-without-cache", "steal"];
-/// How a whole command begins where one is quoted: its options are its own.
+/// The start of a whole command that is quoted: its options are its own.
 const COMMAND: &str = "'loligo ";
 
 /// `said` for whoever has written a file.
@@ -73,7 +73,7 @@ mod tests {
     use super::of_file;
 
     #[test]
-    fn options_of_serve_are_said_as_keys_and_those_of_a_command_as_they_are() {
+    fn options_of_serve_become_keys_and_those_of_a_command_stay() {
         let same = |text: &str| assert_eq!(of_file(text), text);
         let said = |text: &str, as_keys: &str| assert_eq!(of_file(text), as_keys);
         said(

@@ -68,7 +68,7 @@ impl State {
         self.files.iter_mut().for_each(|(_, image)| image.power_cut(&mut rng));
     }
 
-    /// Whether the power is on for this handle.
+    /// True if the power is on for this handle.
     fn alive(&self, handle: FileHandle) -> bool {
         self.on && handle.0 == self.boot
     }
@@ -82,14 +82,14 @@ impl State {
         self.hung.iter().any(|(of, p)| Some(of) == name && (*p == part || *p == Part::All))
     }
 
-    /// Whether `part` of the file fails for any of the bytes `at`.
+    /// True if `part` of the file fails for any of the bytes `at`.
     fn fails(&self, ino: INodeNo, part: Part, at: &Range<u64>) -> bool {
         let name = self.name(ino);
         let hits = |r: &Range<u64>| r.start < at.end && at.start < r.end;
         self.broken.iter().any(|(of, p, r)| Some(of) == name && (*p == part || *p == Part::All) && hits(r))
     }
 
-    /// How files are opened.
+    /// The flags that files are opened with.
     fn flags(&self) -> FopenFlags {
         if self.buffered { FopenFlags::empty() } else { DIRECT }
     }
@@ -190,7 +190,7 @@ impl Lossy {
         self.lock().buffered = true;
     }
 
-    /// Whether the power is on.
+    /// True if the power is on.
     pub fn is_on(&self) -> bool {
         self.lock().on
     }
@@ -496,7 +496,7 @@ impl Mounted {
     /// Mounts an empty one at `dir`; `seed` chooses its delays.
     ///
     /// # Errors
-    /// Where FUSE cannot be used here.
+    /// If FUSE cannot be used here.
     pub fn new(dir: &Path, seed: u64) -> std::io::Result<Mounted> {
         let state = State {
             files: Vec::new(),
@@ -532,7 +532,7 @@ impl Mounted {
     /// Makes a file of `size` zeros, durable.
     ///
     /// # Panics
-    /// Where the name is taken.
+    /// If the name is taken.
     pub fn make(&self, name: &str, size: u64) -> PathBuf {
         let mut s = self.fs.lock();
         assert!(s.find(OsStr::new(name)).is_none(), "{name} is there already");

@@ -82,7 +82,7 @@ pub fn circles(sources: &[Source]) -> BTreeMap<String, Vec<Vec<String>>> {
     grouped.filter(|(_, groups)| !groups.is_empty()).collect()
 }
 
-/// Which file imports which, by their paths. What lies in the crate's root is imported from nobody.
+/// The imports of each file, by their paths. An item in the crate's root is imported from nobody.
 fn imports<'a>(files: &BTreeMap<Vec<&str>, &'a Source>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut all = BTreeMap::new();
     for (module, source) in files {

@@ -1,8 +1,9 @@
-//! Who may depend on whom.
+//! The dependencies that crates may have.
 
 use toml::{Table, Value};
 
-/// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
+/// For each crate of the house, the crates of the house that it may use. A crate that is not named here may
+/// use none.
 pub const MAY_USE: [(&str, &[&str]); 16] = [
     ("loligo-log", &[]),
     ("loligo-block", &[]),

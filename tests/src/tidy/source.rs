@@ -9,7 +9,7 @@ pub struct Source {
     pub lines: Vec<String>,
     /// The same lines with comments and the insides of strings and characters blanked.
     pub code: Vec<String>,
-    /// Whether each line belongs to test code.
+    /// True for each line that belongs to test code.
     pub test: Vec<bool>,
 }
 

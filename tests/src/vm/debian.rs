@@ -1,5 +1,5 @@
-//! A small Debian 12 with systemd, LVM and Ceph, as a disk of the machine: made once from Debian's archive and never written to again.
-//! What a machine writes goes into a file over it.
+//! A small Debian 12 with systemd, LVM and Ceph, as a disk of the machine: made once from Debian's archive
+//! and never written to again. The writes of a machine go into a file over it.
 
 use super::kernel::{Kernel, cache_dir, output};
 use crate::skip::{installed, root};
@@ -23,16 +23,16 @@ const MASKED: [&str; 5] =
 pub struct Root {
     /// The written blocks, over the disk that all share.
     pub(super) image: PathBuf,
-    /// Whether systemd runs; else the script alone does, in the system's folders.
+    /// True if systemd runs; else the script alone does, in the system's folders.
     pub(super) boots: bool,
 }
 
 impl Root {
-    /// A new one, its writes in `dir`. Where `boots`, systemd starts it and the script runs beside all else; else the script is the only
-    /// thing that runs.
+    /// A new one, its writes in `dir`. With `boots`, systemd starts it and the script runs beside all else.
+    /// Without, the script is the only thing that runs.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If it cannot be made.
     pub fn new(dir: &Path, boots: bool) -> Result<Root> {
         let image = dir.join("root.qcow2");
         let mut make = Command::new("qemu-img");
@@ -41,7 +41,7 @@ impl Root {
         Ok(Root { image, boots })
     }
 
-    /// Why there can be none here, for a person to read.
+    /// The reason why there can be none here, for a person to read.
     pub fn missing() -> Option<String> {
         for (program, package) in
             [("mmdebstrap", "mmdebstrap"), ("qemu-img", "qemu-utils"), ("mkfs.ext4", "e2fsprogs")]

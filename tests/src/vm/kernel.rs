@@ -34,7 +34,7 @@ impl Kernel {
     /// The one in the cache, else a new one from Debian's archive.
     ///
     /// # Errors
-    /// Where it cannot be had.
+    /// If it cannot be had.
     pub fn get() -> Result<&'static Kernel> {
         static KERNEL: OnceLock<Result<Kernel, String>> = OnceLock::new();
         KERNEL.get_or_init(|| find().map_err(|e| format!("{e:#}"))).as_ref().map_err(|e| anyhow!("{e}"))

@@ -1,7 +1,8 @@
 //! A small virtual machine with Debian's kernel 6.12: what needs modules that the machine under the tests need not have.
 //!
-//! The machine boots from memory: busybox, the modules and programs that the tests name, the `loligo` program, and a script,
-//! which is what it runs. What the script prints arrives here line by line; its last line carries its status.
+//! The machine boots from memory: busybox, the modules and programs that the tests name, the `loligo`
+//! program, and a script, which is what it runs. The script's output arrives here line by line; its last line
+//! carries its status.
 
 mod archive;
 mod debian;
@@ -86,7 +87,7 @@ pub struct Vm {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// How a script ended.
+/// The end of a script.
 #[derive(Debug)]
 pub struct Outcome {
     /// Its status.
@@ -104,7 +105,7 @@ impl Outcome {
     /// The same as a number.
     ///
     /// # Errors
-    /// Where there is no such line, or no number on it.
+    /// If there is no such line, or no number on it.
     pub fn number(&self, key: &str) -> Result<f64> {
         let text = self.value(key).with_context(|| format!("no line '{key}' in:\n{}", self.text()))?;
         text.trim().parse().with_context(|| format!("'{key} {text}' is no number"))
@@ -116,7 +117,7 @@ impl Outcome {
     }
 }
 
-/// Why there can be no machine here, for a person to read.
+/// The reason why there can be no machine here, for a person to read.
 pub fn missing() -> Option<String> {
     for (program, package) in [
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -138,7 +139,7 @@ impl Vm {
     /// Boots.
     ///
     /// # Errors
-    /// Where there is no kernel, or qemu does not start.
+    /// If there is no kernel, or qemu does not start.
     pub fn boot(plan: &Plan) -> Result<Vm> {
         let alone = ALONE.lock();
         let kernel = Kernel::get()?;
@@ -195,7 +196,7 @@ impl Vm {
     /// The next line that the script prints.
     ///
     /// # Errors
-    /// Where none comes in time, or the machine has ended.
+    /// If none comes in time, or the machine has ended.
     pub fn line(&mut self, limit: Duration) -> Result<String> {
         match self.lines.recv_timeout(limit) {
             Ok(line) => {
@@ -219,7 +220,7 @@ impl Vm {
     /// Waits for the end of the script.
     ///
     /// # Errors
-    /// Where the machine hangs or crashes.
+    /// If the machine hangs or crashes.
     pub fn outcome(&mut self, limit: Duration) -> Result<Outcome> {
         let deadline = Instant::now() + limit;
         let mut lines = Vec::new();
@@ -236,7 +237,7 @@ impl Vm {
     /// Waits until the machine has switched itself off.
     ///
     /// # Errors
-    /// Where it does not.
+    /// If it does not.
     pub fn off(mut self, limit: Duration) -> Result<Vec<String>> {
         let deadline = Instant::now() + limit;
         let mut lines = Vec::new();
@@ -273,7 +274,7 @@ impl Drop for Vm {
 /// Boots, runs `plan` to its end and expects success.
 ///
 /// # Errors
-/// Where the machine fails, or the script says that something does.
+/// If the machine fails, or the script says that something does.
 pub fn run(plan: &Plan, limit: Duration) -> Result<Outcome> {
     let mut vm = Vm::boot(plan)?;
     let outcome = vm.outcome(limit)?;

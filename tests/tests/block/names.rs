@@ -1,4 +1,4 @@
-//! Whose a device and its name are.
+//! The owners of a device and of its name.
 
 use crate::{MIB, run, text};
 use loligo_tests::blockdev::{Device, impossible};
@@ -36,7 +36,7 @@ fn a_loop_device_of_others_with_our_number_is_left_alone() {
     server.stop().expect("a clean stop");
 }
 
-/// Whose the node is, and the mode of it.
+/// The owner of the node, and its mode.
 fn access(node: &Path) -> (u32, u32, u32) {
     let meta = node.metadata().expect("a node");
     (meta.uid(), meta.gid(), meta.mode() & 0o7777)

@@ -1,4 +1,4 @@
-//! How many files the services may have open.
+//! The number of files that the services may have open.
 
 use crate::site::{PATIENCE, Site};
 use loligo_tests::server::{Server, program};

@@ -70,7 +70,10 @@ fn a_missing_core_is_waited_for_and_nobody_waits_with_it() {
     assert_eq!(site.status("a").0, "serving");
     let why = site.wait_for("b", "waiting");
     assert!(why.contains("b.core") && why.contains("No such file"), "{why}");
-    assert!(site.refused(&["stats", "b"]).contains("volume 'b' is waiting, and starts when that is there"));
+    assert!(
+        site.refused(&["stats", "b"])
+            .contains("volume 'b' is waiting for a device or service, and starts once it is there")
+    );
     std::fs::rename(site.path("later"), site.path("b.core")).expect("moved");
     site.wait_for("b", "serving");
     write_some(&site, "b");
@@ -375,7 +378,7 @@ fn a_core_with_another_names_dirty_cache_is_not_served_bare() {
     let mut history = write_some(&site, "a");
     site.ok(&["volume", "stop", "a"]);
     let why = site.refused(&["volume", "stop", "a", "--flush"]);
-    assert!(why.contains("was stopped without a flush before") && why.contains("bytes"), "{why}");
+    assert!(why.contains("was stopped without a flush") && why.contains("bytes"), "{why}");
     let renamed = |cache: &str| {
         let text = |name: &str| site.path(name).display().to_string();
         format!("[volume.q]\ncore = \"{}\"\nlisten = [\"unix:{}\"]\n{cache}", text("a.core"), text("q.nbd"))

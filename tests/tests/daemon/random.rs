@@ -29,7 +29,7 @@ pub struct Plan {
     pub volumes: Vec<&'static str>,
     /// The device of `d`.
     pub device: Option<PathBuf>,
-    /// How often each command was carried out.
+    /// The number of times that each command was carried out.
     pub done: BTreeMap<String, u32>,
 }
 
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// Whether this is the long form.
+/// True if this is the long form.
 pub fn long() -> bool {
     std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
 }

@@ -1,4 +1,4 @@
-//! Who leaves the set of volumes is waited for, and of several who come under one name one does.
+//! A volume that leaves the set is waited for, and of several that come under one name one does.
 
 use crate::site::{CORE, PATIENCE, Site};
 use loligo_tests::blockdev::impossible;

@@ -347,7 +347,7 @@ fn forgotten(site: &mut Site, data: &Path, cache: &Path) {
     site.start();
     assert_eq!(site.ok(&["volume", "list", "--json"]).trim(), "[]");
     // 'block' leads to the volume, so that nobody can tell from that where the data are.
-    refused(site, cache, &[], "give its own device with --data");
+    refused(site, cache, &[], "Give its own device with --data");
     let own = data.display().to_string();
     let other = site.path("other");
     refused(site, &other, &["--cache-size", "64m", "--data", &own], "--force does not give that up");

@@ -27,7 +27,7 @@ static LAB: OnceLock<Mutex<Lab>> = OnceLock::new();
 #[derive(Debug)]
 pub struct Lab {
     pub dir: PathBuf,
-    /// How many tests have had it.
+    /// The number of tests that have had it.
     tests: u32,
 }
 
@@ -100,7 +100,7 @@ impl Lab {
         100 + std::process::id() % 100 * 8 + (self.tests - 1) % 4 * 2
     }
 
-    /// Takes everything away that a test may have made: its OSDs, its pools and their rules. What is not there any more is no matter.
+    /// Takes everything away that a test may have made: its OSDs, its pools and their rules. Missing ones are no matter.
     pub fn clear(&self, id: u32) {
         let mut lines = String::new();
         for id in [id, id + 1] {

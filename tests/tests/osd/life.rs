@@ -148,7 +148,7 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     let out = site.command(&words).output().expect("it runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
-        out.status.success() && said.contains(&format!("with that of osd.{}: when it dies", site.id)),
+        out.status.success() && said.contains(&format!("with that of osd.{}: if that device dies", site.id)),
         "{said}"
     );
     let row = site.listed();
@@ -257,9 +257,9 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything() {
 
     past("its folder");
     let said = site.refused(&["osd", "remove", &id]);
-    assert!(said.contains("may not go yet") && said.contains("--wait"), "{said}");
+    assert!(said.contains("cannot be removed yet") && said.contains("--wait"), "{said}");
     let said = site.refused(&["osd", "remove", &id, "--force"]);
-    assert!(said.contains("--force does not change that"), "the only copy: {said}");
+    assert!(said.contains("also not with --force"), "the only copy: {said}");
     assert!(site.up_from().is_some(), "a refusal changed something");
     site.ceph(&["osd", "pool", "rm", "cached", "cached", "--yes-i-really-really-mean-it"]);
     site.ok(&["osd", "remove", &id, "--wait", "--zap"]);

@@ -74,7 +74,7 @@ fn an_impossible_or_cut_off_prepare_leaves_no_osd_and_no_volume() {
     let sized = ["--cache-size", "64m"];
     let force = ["--cache-size", "64m", "--force"];
     refused(&site, data.path(), data.path(), &[], "are the same device");
-    refused(&site, small.path(), &cache, &sized, "an OSD behind a label needs");
+    refused(&site, small.path(), &cache, &sized, "too few for an OSD behind a label");
     refused(&site, data.path(), &cache, &[], "give --cache-size");
     refused(&site, data.path(), &cache, &["--cache-size", "4m"], "too small");
     refused(
@@ -92,7 +92,13 @@ fn an_impossible_or_cut_off_prepare_leaves_no_osd_and_no_volume() {
         &["--cache-size", "64m", "--user", "nobody-at-all"],
         "there is no user",
     );
-    refused(&site, data.path(), &cache, &["--cache-size", "64m", "--id", "0"], "there is an osd.0");
+    refused(
+        &site,
+        data.path(),
+        &cache,
+        &["--cache-size", "64m", "--id", "0"],
+        "osd.0 is in the cluster already",
+    );
     // ceph-volume knows one folder and one user, and no files.
     let by = ["--cache-size", "64m", "--by", "ceph-volume-raw"];
     if loligo_tests::skip::installed("ceph-volume") {

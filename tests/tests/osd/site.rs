@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a data device.
 pub const DATA: u64 = 3 << 30;
-/// How long an OSD may take to be back.
+/// The time that an OSD may take to be back.
 pub const BACK: Duration = Duration::from_secs(60);
 
 /// The words of a command without the option `name` and its value.

@@ -38,7 +38,7 @@ pub(crate) fn alone(what: &str) -> Option<(&'static Cluster, RwLockWriteGuard<'s
     Some((cluster, QUIET.write()))
 }
 
-/// Whether the long forms are wanted.
+/// True if the long forms are wanted.
 pub(crate) fn long() -> bool {
     std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
 }

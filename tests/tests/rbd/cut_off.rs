@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 /// So few blocks that the cache holds all of them dirty: nothing but the lease makes writers wait.
 const BLOCKS: usize = 6000;
-/// How long a word that the image is ours is good for, where nothing is said.
+/// The time that a word that the image is ours is good for, where nothing is said.
 const LEASE: Duration = Duration::from_secs(20);
-/// How long the network is gone: longer than the cluster waits for a client.
+/// The time that the network is gone: longer than the cluster waits for a client.
 const CUT: Duration = Duration::from_secs(40);
 
 /// Writes acknowledged since `shadow` was new.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(crate) const OBJECT: u64 = 4 << 20;
 /// Offsets in an object at which blocks are written.
 const PLACES: [u64; 2] = [0, 64 << 10];
-/// How long one that hears nothing believes that the image is its.
+/// The time that one that hears nothing believes that the image is its.
 const DEAF: Duration = Duration::from_secs(600);
 
 /// No word of a snapshot is expected after one and this long without another.
@@ -209,7 +209,7 @@ impl<'a> Driven<'a> {
         self.does(object * OBJECT, OpKind::Discard { len: OBJECT });
     }
 
-    /// Whether all blocks of these objects read as `version`.
+    /// True if all blocks of these objects read as `version`.
     pub(crate) fn reads(&mut self, objects: &[u64], version: u32) -> bool {
         let places = objects.iter().flat_map(|o| PLACES.map(|p| o * OBJECT + p));
         places.collect::<Vec<_>>().into_iter().all(|at| {
@@ -218,7 +218,7 @@ impl<'a> Driven<'a> {
         })
     }
 
-    /// Has a stock client take a snapshot. Who is asked before gets `ready` done first. Whether anybody was asked.
+    /// Has a stock client take a snapshot. Who is asked before gets `ready` done first. True if anybody was asked.
     pub(crate) fn snapshot(&mut self, name: &str, mut ready: impl FnMut(&mut Driven<'a>)) -> bool {
         let (image, mut asked) = (self.image, false);
         let before = self.refreshes();
@@ -277,7 +277,7 @@ impl<'a> Driven<'a> {
         self.attached.counters.turned_back.load(Relaxed)
     }
 
-    /// Why nothing goes by object any more, if so.
+    /// The reason why nothing goes by object any more, if so.
     pub(crate) fn why_librbd(&self) -> Option<String> {
         self.attached.why_librbd()
     }

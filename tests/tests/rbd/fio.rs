@@ -12,7 +12,7 @@ pub(crate) const LEN: usize = 8 << 20;
 /// Writes a second.
 const RATE: u32 = 700;
 
-/// Whether it can run; says where not.
+/// True if it can run; says where not.
 pub(crate) fn can_run() -> bool {
     loligo_tests::fio::can_run("fio beside writers")
 }

@@ -65,7 +65,7 @@ fn take_over<'a>(image: &'a Image, name: &str, begun: Instant) -> (Site<'a>, Ser
     (second, taker)
 }
 
-/// Whether an OSD has an operation of `client` that it has not answered.
+/// True if an OSD has an operation of `client` that it has not answered.
 fn is_under_way(image: &Image, client: &str) -> bool {
     let of_client = format!("osd_op({client}.");
     let tell = |n: u32| image.cluster.ceph(&["tell", &format!("osd.{n}"), "dump_ops_in_flight"]);

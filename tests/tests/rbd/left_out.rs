@@ -1,6 +1,6 @@
 //! Claims about the steps of the grouped destage: what each is for shows when it is left out, on an image that is driven here.
 //!
-//! One step has no row: with `rbd_cache` on nothing was ever seen to break. That images and pools which turn it on are refused is a
+//! One step has no row: with `rbd_cache` on nothing was ever seen to break. The refusal of images and pools which turn it on is a
 //! claim of `refusals.rs` and of the crate `ceph`.
 
 use crate::cluster::{Cluster, shared};
@@ -80,8 +80,8 @@ fn each_left_out_step_of_the_grouped_destage_breaks_its_claim() {
     assert!(!blind.owner_right, "the owner finds the data of an object that was discarded all the same");
 }
 
-/// A primer that is sent before a snapshot and noticed after it, then a group for the same object. Whether fast-diff lists that
-/// object, and how often something came back.
+/// A primer that is sent before a snapshot and noticed after it, then a group for the same object. True if
+/// fast-diff lists that object, and the number of times that something came back.
 fn primed_before(cluster: &'static Cluster, name: &str, steps: &[Step]) -> (bool, u64) {
     let image = Image::new(cluster, name);
     let left_out = LeftOut::nothing();
@@ -172,8 +172,8 @@ fn an_untold_client_leaves_writes_out_of_a_snapshot() {
     }
 }
 
-/// Another client takes the image from one that does not know it yet and writes on. How many of its writes are refused, and whether
-/// what it wrote is there.
+/// Another client takes the image from one that does not know it yet and writes on. The result is the number
+/// of its writes that are refused, and true if what it wrote is there.
 fn late_writes(cluster: &'static Cluster, name: &str, steps: &[Step]) -> (usize, bool) {
     let image = Image::new(cluster, name);
     let objects = [0, 1, 2, 3];

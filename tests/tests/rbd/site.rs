@@ -98,7 +98,7 @@ impl Image {
         Some(serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// Who holds the lock.
+    /// The holder of the lock.
     pub(crate) fn lock(&self) -> Option<String> {
         let all = self.cluster.rbd_json(&["lock", "ls", &self.spec]);
         Some(all.as_array()?.first()?["address"].as_str()?.to_owned())

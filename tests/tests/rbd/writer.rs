@@ -34,7 +34,7 @@ pub(crate) fn look(shadow: &Kept) -> MutexGuard<'_, Shadow> {
     shadow.lock()
 }
 
-/// How a writer ended.
+/// The end of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// As ordered; everything is answered.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a life may take that nobody cuts off.
+/// The time that a life may take that nobody cuts off.
 pub(crate) const LIFE: Duration = Duration::from_secs(1500);
 /// Writes after which the machine is cut off, beyond those that it was promised before.
 const WRITES: u64 = 150;

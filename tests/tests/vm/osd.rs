@@ -29,7 +29,7 @@ pub(crate) fn no_debian(what: &str) -> bool {
     why.is_some()
 }
 
-/// How often loligod is killed.
+/// The number of times that loligod is killed.
 const KILLS: u32 = 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which parts of a file hold data.
+//! The parts of a file that hold data.
 
 use super::DeviceFile;
 use crate::op::check_range;
@@ -8,8 +8,8 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 impl DeviceFile {
-    /// The runs of data and holes in a range, in order, at most `max` of them (then they cover a part of the range
-    /// that starts at `offset`). Where the system cannot tell, and on block devices, all is data.
+    /// The runs of data and holes in a range, in order, at most `max` of them (then they cover a part of the
+    /// range that starts at `offset`). All is data if the system cannot tell, and on block devices.
     pub fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, IoError> {
         check_range(offset, len, self.geometry().size)?;
         let data = |len| Extent { len, allocated: true, zero: false };

@@ -14,7 +14,7 @@ impl DeviceFile {
     /// Takes the size that it has by now, if that is more than it had; what it has now, less what lies before this one. All clones follow.
     ///
     /// # Errors
-    /// Where the system does not say.
+    /// If the system does not say.
     pub fn look_again(&self) -> Result<u64, IoError> {
         let now = if self.is_block() {
             block::size(self.main_fd()).map_err(|e| self.failed(e))?
@@ -29,7 +29,7 @@ impl DeviceFile {
     /// Makes a file `bytes` long, all of it: a hole behind its former end. It is taken with [`DeviceFile::look_again`].
     ///
     /// # Errors
-    /// Where it is a device, which somebody else makes larger, or longer already.
+    /// If it is a device, which somebody else makes larger, or longer already.
     pub fn extend(&self, bytes: u64) -> Result<(), IoError> {
         let invalid = |text: String| Err(IoError::new(IoKind::Invalid, text));
         let path = self.path().display();

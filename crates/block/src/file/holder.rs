@@ -1,4 +1,5 @@
-//! Who holds a lock, in words for the operator. Best effort: another user's processes are visible to root only.
+//! The holder of a lock, in words for the operator. Best effort: another user's processes are visible to root
+//! only.
 
 use crate::mounts;
 use crate::processes::with_open;

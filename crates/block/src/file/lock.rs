@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a device is waited for at least that nobody can be seen to have: the kernel takes down the rings of a process that has ended, or let
-/// go of it, in its own time, and until then it counts as used. And how long between two looks.
+/// The least time that a device is waited for if nobody can be seen to have it: the kernel takes down the
+/// rings of a process that has ended, or let go of it, in its own time, and until then it counts as used. And
+/// how long between two looks.
 const UNSEEN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 

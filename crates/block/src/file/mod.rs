@@ -45,7 +45,7 @@ struct Handle {
     path: PathBuf,
     is_block: bool,
     in_memory: bool,
-    /// How it was opened, but for direct I/O.
+    /// The flags that it was opened with, but for direct I/O.
     flags: OFlags,
     locked: bool,
     /// But for the size, which is beside it.
@@ -86,7 +86,7 @@ impl DeviceFile {
     /// The same without its first `bytes`, which must be a multiple of 1 MiB and less than all: offset 0 lies behind them.
     ///
     /// # Errors
-    /// Where they are not.
+    /// If they are not.
     pub fn behind(&self, bytes: u64) -> Result<DeviceFile, IoError> {
         let start = self.start + bytes;
         if !bytes.is_multiple_of(1 << 20) || start >= self.whole() {
@@ -104,7 +104,7 @@ impl DeviceFile {
     /// Keeps out of a device also those who lock it as one locks a file, as OSDs do; a file is locked like that already.
     ///
     /// # Errors
-    /// Where somebody has it, also after `wait`.
+    /// If somebody has it, also after `wait`.
     pub fn lock_as_file(&self, wait: Duration) -> Result<(), IoError> {
         if !self.is_block() {
             return Ok(());
@@ -120,7 +120,7 @@ impl DeviceFile {
     /// Tells udev that the start of the device has changed. Nothing where it is a file.
     ///
     /// # Errors
-    /// Where the kernel takes no such word (a container without its own `/sys`, say): udev goes by what it saw before.
+    /// If the kernel takes no such word (a container without its own `/sys`, say): udev goes by what it saw before.
     pub fn announce(&self) -> std::io::Result<()> {
         if !self.is_block() {
             return Ok(());
@@ -128,12 +128,12 @@ impl DeviceFile {
         block::announce(self.handle.main.as_fd())
     }
 
-    /// Whether it is a block device and not a regular file.
+    /// True if it is a block device and not a regular file.
     pub fn is_block(&self) -> bool {
         self.handle.is_block
     }
 
-    /// Whether the file lives in memory (tmpfs), so that I/O on it is a copy and never waits for a device.
+    /// True if the file lives in memory (tmpfs), so that I/O on it is a copy and never waits for a device.
     pub fn is_in_memory(&self) -> bool {
         self.handle.in_memory
     }
@@ -175,7 +175,7 @@ impl DeviceFile {
         }
     }
 
-    /// Whether a write by `route` must be durable when it returns, though nobody asked: nobody flushes a device without a
+    /// True if a write by `route` must be durable when it returns, though nobody asked: nobody flushes a device without a
     /// volatile cache, and the page cache is one.
     pub(crate) fn writes_through(&self, route: &Route<'_>) -> bool {
         !route.is_direct && !self.handle.geometry.volatile_cache
@@ -193,7 +193,7 @@ impl DeviceFile {
     }
 }
 
-/// How a part of an operation is carried out.
+/// The route by which a part of an operation is carried out.
 #[derive(Debug)]
 pub(crate) struct Route<'a> {
     /// The descriptor.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// From the kernel's linux/magic.h.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// How to open a [`DeviceFile`].
+/// Options for opening a [`DeviceFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Nothing will be written.
@@ -200,7 +200,7 @@ fn dio_align(fd: &OwnedFd) -> Option<DioAlign> {
         .map(|n| DioAlign { memory: n, offset: n })
 }
 
-/// Whether a read of `n` bytes at offset `n` into memory aligned to `n`, and to no more, is accepted. One that a bad sector fails
+/// True if a read of `n` bytes at offset `n` into memory aligned to `n`, and to no more, is accepted. One that a bad sector fails
 /// has been.
 fn reads_at(fd: BorrowedFd<'_>, n: u32) -> bool {
     let n = n as usize;

@@ -1,6 +1,6 @@
 //! Recognising what somebody else put on a device, so that formatting it needs to be said twice.
 
-/// How many bytes from the start of a device [`foreign_signature`] wants to see.
+/// The bytes from the start of a device that [`foreign_signature`] wants to see.
 pub const SIGNATURE_PROBE: usize = 256 << 10;
 
 /// Name, offset and bytes of marks that are enough by themselves. From the on-disk formats' own definitions (those in

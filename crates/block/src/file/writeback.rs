@@ -1,4 +1,4 @@
-//! Who hears of data that the kernel took and could not write.
+//! The word about data that the kernel took and could not write, and who hears it.
 //!
 //! The kernel tells a failed write-back once to each open file description. Users of one description would share that one
 //! report: whoever flushes first gets it, and the flush of everybody else succeeds over data that is gone. So each user that
@@ -52,7 +52,7 @@ impl DeviceFile {
     /// same user.
     ///
     /// # Errors
-    /// Where there is no further descriptor, or no place for its lock.
+    /// If there is no further descriptor, or no place for its lock.
     pub fn separate(&self) -> Result<DeviceFile, IoError> {
         let path = self.path().display();
         let fd = open::buffered_again(self.main_fd(), self.handle.flags)

@@ -40,15 +40,15 @@ struct Stream {
     kind: HddKind,
     len: u64,
     end: u64,
-    /// When `end` passed the head.
+    /// The time at which `end` passed the head.
     at: u64,
 }
 
-/// When a command would touch the media, and when it would end.
+/// The times at which a command would touch the media and would end.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     start: u64,
-    /// When its last sector passes the head; the stream goes on from here.
+    /// The time at which its last sector passes the head; the stream goes on from here.
     passed: u64,
     end: u64,
     /// The model's lag after it.
@@ -67,7 +67,7 @@ pub struct HddModel {
     queue: Vec<Command>,
     active: Option<Finished>,
     done: VecDeque<Finished>,
-    /// When the last command ended.
+    /// The time at which the last command ended.
     free_at: u64,
     track: u64,
     stream: Option<Stream>,
@@ -109,7 +109,7 @@ impl HddModel {
         out.extend(self.done.drain(..));
     }
 
-    /// When the next command ends (or ended, if `advance` has not handed it out yet).
+    /// The time at which the next command ends (or ended, if `advance` has not handed it out yet).
     pub fn next_deadline(&self) -> Option<u64> {
         self.done.front().or(self.active.as_ref()).map(|f| f.at)
     }

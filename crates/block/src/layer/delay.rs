@@ -6,7 +6,7 @@ use crate::{Completion, Device, Geometry, Op, Submit};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// How long an operation takes at least, in nanoseconds.
+/// The time that an operation takes at least, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delay {
     /// Always the same.
@@ -21,7 +21,7 @@ pub struct DelayDevice<D> {
     inner: D,
     delay: Delay,
     random: Seeded,
-    /// When each operation below may complete.
+    /// The time at which each operation below may complete.
     due: HashMap<u64, u64>,
     /// Completed below, not due yet: time, order of arrival, index into `held`.
     queue: BinaryHeap<Reverse<(u64, u64)>>,

@@ -36,7 +36,7 @@ impl OpClass {
     }
 }
 
-/// Which operations fail, and how. As text:
+/// A rule by which operations fail. As text:
 /// `error:CLASS[,lba=FROM..TO][,after=N][,nth=N][,errno=N]` with CLASS one of any, read, write, flush, discard,
 /// zeroes; `lba` in sectors, the end not included; `errno` 5 (EIO) if not given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct ErrorRule {
     pub class: OpClass,
     /// Bytes; an operation that touches any of them matches, a flush matches always.
     pub range: Range<u64>,
-    /// Which of the matching ones.
+    /// The ones that it hits, of those that match.
     pub pick: Pick,
     /// Their error.
     pub errno: i32,

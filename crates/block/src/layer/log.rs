@@ -17,7 +17,7 @@ pub enum LogOp {
     },
     /// A group of writes.
     WriteMany {
-        /// How many.
+        /// The number of pieces.
         pieces: usize,
     },
     /// A flush.
@@ -28,7 +28,7 @@ pub enum LogOp {
     Zeroes,
     /// The completion of the operation with the same tag.
     Done {
-        /// Whether it succeeded.
+        /// True if it succeeded.
         ok: bool,
     },
 }

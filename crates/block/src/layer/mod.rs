@@ -29,7 +29,7 @@ impl Seeded {
     }
 }
 
-/// Which of a row of matching operations a rule hits.
+/// The operations that a rule hits, of a row of matching ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     /// This many are let through first.
@@ -42,7 +42,7 @@ impl Pick {
     /// Every one.
     pub const ALL: Pick = Pick { after: 0, nth: 1 };
 
-    /// Whether the `count`-th match (from 1) is hit.
+    /// True if the `count`-th match (from 1) is hit.
     fn hits(self, count: u64) -> bool {
         count > self.after && (count - self.after).is_multiple_of(self.nth.max(1))
     }

@@ -5,10 +5,10 @@ use crate::uring::Ring;
 use crate::{Completion, Device, Geometry, IoError, IoKind, Op, OpKind, SECTOR, Submit};
 use std::collections::HashSet;
 
-/// Which writes are torn, and whether the device admits it.
+/// A rule by which writes are torn, and whether the device admits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TornRule {
-    /// Which of the writes longer than a sector.
+    /// The ones that it hits, of the writes longer than a sector.
     pub pick: Pick,
     /// Report an error for a torn write; otherwise it looks complete.
     pub admit: bool,

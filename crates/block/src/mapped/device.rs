@@ -13,8 +13,8 @@ const PART: Tag = 1 << 63;
 /// Bits of a part's tag that say at which sector of a read's buffer it begins; no read is longer than they count.
 const START_BITS: u32 = 24;
 
-/// The extents of a share on `inner`. What lies together on the device, as nearly everything does, passes with another
-/// offset; the rest goes in parts.
+/// The extents of a share on `inner`. An operation whose range lies together on the device, as nearly
+/// everything does, passes with another offset. The rest goes in parts.
 #[derive(Debug)]
 pub struct MappedDevice<D> {
     inner: D,

@@ -3,7 +3,7 @@
 use crate::{IoError, IoKind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Which extent of the device stands behind each extent of a share. Looking up takes one load; whoever keeps the pool's table
+/// The extent of the device behind each extent of a share. Looking up takes one load; whoever keeps the pool's table
 /// may add and take away extents while others look up, but takes none away that anybody still has I/O at.
 #[derive(Debug)]
 pub struct ExtentMap {
@@ -30,7 +30,7 @@ impl ExtentMap {
     /// first begins at `start`.
     ///
     /// # Panics
-    /// Where `extent` is no power of two.
+    /// If `extent` is no power of two.
     pub fn new(start: u64, extent: u64, size: u64) -> ExtentMap {
         assert!(extent.is_power_of_two(), "an extent of {extent} bytes");
         let table = (0..size.div_ceil(extent)).map(|_| AtomicU32::new(0)).collect();
@@ -55,7 +55,7 @@ impl ExtentMap {
     /// The stretch at `offset`, of `len` bytes (not 0) at most, as long as it is together on the device.
     ///
     /// # Errors
-    /// Where the share has no extent, or ends.
+    /// If the share has no extent, or ends.
     #[inline]
     pub fn run(&self, offset: u64, len: u64) -> Result<Run, IoError> {
         let mut here = (offset >> self.shift) as u32;

@@ -66,7 +66,7 @@ impl CacheDevice {
     /// Access through the ring of a thread, as its device `id` and a user of its own.
     ///
     /// # Errors
-    /// Where the device cannot be opened once more.
+    /// If the device cannot be opened once more.
     pub fn on_ring(&self, id: DevId) -> Result<AnyDevice, IoError> {
         let io = UringFile::new(self.file().separate()?, id);
         Ok(match self {

@@ -1,4 +1,4 @@
-//! How the head of a masked device stands in its own place: behind the label's sector, and so that nobody who looks for its words
+//! The head of a masked device in its own place: behind the label's sector, and so that nobody who looks for its words
 //! finds them.
 
 use super::{HEAD, LABEL};
@@ -9,10 +9,10 @@ const BYTES_AT: usize = LABEL + 8;
 /// Most bytes of a head, not counting the zeros at its end.
 pub const MOST: usize = HEAD as usize - BYTES_AT;
 
-/// Puts `head` into `block`, behind the label. Whether it has room there: of its 4,096 bytes all beyond [`MOST`] must be zero.
+/// Puts `head` into `block`, behind the label. True if it has room there: of its 4,096 bytes all beyond [`MOST`] must be zero.
 ///
 /// # Panics
-/// Where either is not 4,096 bytes.
+/// If either is not 4,096 bytes.
 pub fn pack(head: &[u8], block: &mut [u8]) -> bool {
     assert!(head.len() == HEAD as usize && block.len() == HEAD as usize, "a head is one block");
     let used = head.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);

@@ -29,8 +29,9 @@ struct HeadWrite {
     fua: bool,
 }
 
-/// `inner` behind a masked head. What does not touch the head, as nearly everything does, passes as it is. Reads of the head are answered
-/// from memory; writes of it go to the disk one after the other, for each is one of the whole block.
+/// `inner` behind a masked head. Operations that do not touch the head, as nearly all do not, pass as they
+/// are. Reads of the head are answered from memory; writes of it go to the disk one after the other, for each
+/// is one of the whole block.
 #[derive(Debug)]
 pub struct MaskedDevice<D> {
     inner: D,
@@ -43,7 +44,7 @@ pub struct MaskedDevice<D> {
     writing: Option<Change>,
     /// A write of the head that failed, while what it left is looked at; and how many labels had been written.
     looking: Option<(Completion, u64)>,
-    /// How often a label has been written again that a failed write may have gone over.
+    /// The number of times that a label has been written again that a failed write may have gone over.
     label_tries: u32,
     in_flight: usize,
 }

@@ -1,8 +1,9 @@
-//! A device whose first 4,096 bytes, its *head*, are masked: in their place on the disk stands a label of somebody's choice, and the
-//! head itself behind that in the same block, in a form that no other program knows. Whoever reads and writes through here
-//! sees the head where it belongs; whoever looks at the raw disk finds nobody's signature.
+//! A device whose first 4,096 bytes, its *head*, are masked: in their place on the disk stands a label of
+//! somebody's choice, and the head itself behind that in the same block, in a form that no other program
+//! knows. A reader or writer through here sees the head where it belongs. A look at the raw disk finds
+//! nobody's signature.
 //!
-//! What the label says is no matter here: it is one sector of its own, so that writing it can tear nothing else.
+//! The label's content is no matter here: it is one sector of its own, so that writing it can tear nothing else.
 
 pub mod body;
 mod device;
@@ -37,7 +38,7 @@ struct State {
     block: Vec<u8>,
     /// Nothing where it cannot be told from that.
     head: Option<Vec<u8>>,
-    /// How often a label was written.
+    /// The number of times that a label was written.
     labels: u64,
     /// A write of the head failed, and what it left was not looked at: this one's head or the one before.
     unsure: bool,
@@ -52,7 +53,7 @@ pub(crate) struct Change {
     head: Vec<u8>,
     /// The block that stands for it.
     pub(crate) block: Vec<u8>,
-    /// How often a label had been written when this was composed.
+    /// The number of times that a label had been written when this was composed.
     labels: u64,
 }
 
@@ -60,7 +61,7 @@ impl MaskedHead {
     /// One whose block on the disk is `block` (4,096 bytes).
     ///
     /// # Panics
-    /// Where it is not one block.
+    /// If it is not one block.
     pub fn of_block(block: Vec<u8>) -> MaskedHead {
         assert_eq!(block.len() as u64, HEAD, "a block");
         let head = body::unpack(&block);
@@ -104,7 +105,7 @@ impl MaskedHead {
     /// Another label from now on; the block that is to be written.
     ///
     /// # Panics
-    /// Where it is not [`LABEL`] bytes.
+    /// If it is not [`LABEL`] bytes.
     pub fn set_label(&self, label: &[u8]) -> Vec<u8> {
         let mut state = self.lock();
         state.block[..LABEL].copy_from_slice(label);
@@ -118,7 +119,7 @@ impl MaskedHead {
     /// Those of `write`.
     ///
     /// # Panics
-    /// Where it is not [`LABEL`] bytes.
+    /// If it is not [`LABEL`] bytes.
     pub fn write_label<E>(
         &self,
         label: &[u8],
@@ -167,9 +168,9 @@ impl MaskedHead {
         Err(IoError::new(IoKind::Io, text))
     }
 
-    /// `change` was written, or not: the disk then holds its head or the one before, which stays the known one until the block is
-    /// [looked at](MaskedHead::looked). Whether a label was written beside it: nobody knows which of the two came last, so the block must be
-    /// written once more, as a change of nothing.
+    /// `change` was written, or not: the disk then holds its head or the one before, which stays the known
+    /// one until the block is [looked at](MaskedHead::looked). True if a label was written beside it: nobody
+    /// knows which of the two came last, so the block must be written once more, as a change of nothing.
     #[must_use]
     pub(crate) fn changed(&self, change: Change, written: bool) -> bool {
         let mut state = self.lock();
@@ -184,12 +185,12 @@ impl MaskedHead {
         written && beside
     }
 
-    /// Whether the disk may hold a label from before the last one: the block must be written once more, as a change of nothing.
+    /// True if the disk may hold a label from before the last one: the block must be written once more, as a change of nothing.
     pub(crate) fn label_is_doubtful(&self) -> bool {
         self.lock().doubtful
     }
 
-    /// Whether the block is to be looked at before the head is read: how many labels have been written by now.
+    /// The number of labels written by now, if the block is to be looked at before the head is read.
     pub(crate) fn unsure(&self) -> Option<u64> {
         let state = self.lock();
         state.unsure.then_some(state.labels)
@@ -211,7 +212,7 @@ fn unknown() -> IoError {
     IoError::new(IoKind::Io, "the first 4096 bytes of this device are damaged: writing them whole heals them")
 }
 
-/// How much of `len` bytes from `offset` on lies in the head.
+/// The part of `len` bytes from `offset` on that lies in the head.
 fn in_head(offset: u64, len: u64) -> usize {
     HEAD.saturating_sub(offset).min(len) as usize
 }
@@ -252,7 +253,7 @@ impl CoreFile {
     /// head. The thread is a user of its own.
     ///
     /// # Errors
-    /// Where the file cannot be opened once more.
+    /// If the file cannot be opened once more.
     pub fn on_ring(&self, spec: &DeviceSpec, id: DevId) -> Result<AnyDevice, IoError> {
         let device = spec.device(self.file.separate()?, id);
         Ok(match &self.masked {

@@ -8,7 +8,7 @@ use rustix::fd::AsRawFd;
 
 /// Bytes per system call; the kernel's own limit is just under 2 GiB.
 const MAX_CALL: u64 = 1 << 30;
-/// How often an operation may be put off by the kernel (`EAGAIN`, `EINTR`) before it fails.
+/// The number of times that an operation may be put off by the kernel (`EAGAIN`, `EINTR`) before it fails.
 const MAX_RETRIES: u16 = 1_000;
 
 pub(super) enum Next {
@@ -16,7 +16,7 @@ pub(super) enum Next {
     Done(Result<(), IoError>),
 }
 
-/// How a range is being zeroed or discarded; each refusal leads to the next.
+/// The way a range is being zeroed or discarded; each refusal leads to the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
     Punch,
@@ -161,7 +161,7 @@ impl Flight {
         if self.done == self.op.len() { Next::Done(Ok(())) } else { Next::Again }
     }
 
-    /// Whether the system call in progress reads or writes, and may do so in part.
+    /// True if the system call in progress reads or writes, and may do so in part.
     fn moves_bytes(&self) -> bool {
         match self.op.kind {
             OpKind::Flush => false,

@@ -20,7 +20,7 @@ const EVENTFD: u64 = OURS | 1 << 62;
 /// Completion slots per submission slot: completions pile up while the thread is busy stepping.
 const CQ_FACTOR: u32 = 8;
 
-/// Which device of a thread; chosen by the thread, small and unique on its ring.
+/// The name of a thread's device; chosen by the thread, small and unique on its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DevId(pub u16);
 
@@ -101,7 +101,7 @@ impl Ring {
         self.disowned.retain(|(id, _)| *id != device);
     }
 
-    /// Whether the kernel has something under way that nobody waits for. Dropping the ring waits for it.
+    /// True if the kernel has something under way that nobody waits for. Dropping the ring waits for it.
     pub fn has_orphans(&self) -> bool {
         self.flights.iter().any(|(_, flight)| flight.orphan)
     }
@@ -114,8 +114,8 @@ impl Ring {
     /// Queues an entry that is not device I/O; its completion is handed to the closure of [`Ring::reap`].
     ///
     /// # Safety
-    /// Whatever the entry points to must stay valid until its (last) completion, or until the ring is dropped and the
-    /// kernel has cancelled it.
+    /// Memory that the entry points to must stay valid until its (last) completion, or until the ring is
+    /// dropped and the kernel has cancelled it.
     ///
     /// # Panics
     /// When bit 63 of the entry's user data is set: it marks device I/O.
@@ -128,7 +128,7 @@ impl Ring {
     /// The ring resets it: whoever is meant looks at what lies there in every turn.
     ///
     /// # Errors
-    /// Where the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub fn wake_on(&mut self, eventfd: BorrowedFd<'_>) -> Result<(), IoError> {
         self.eventfds.push(eventfd.try_clone_to_owned()?);
         self.arm(self.eventfds.len() - 1);
@@ -232,8 +232,8 @@ impl Ring {
         self.drain_backlog();
     }
 
-    /// Moves the backlog into the submission queue, handing that to the kernel when it is full. What the kernel does
-    /// not take either stays, in order, for the next call.
+    /// Moves the backlog into the submission queue, handing that to the kernel when it is full. Entries that
+    /// the kernel does not take either stay, in order, for the next call.
     fn drain_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: what a device entry points to is owned by its flight, which lives in the slab until the
@@ -251,7 +251,7 @@ impl Ring {
     /// moment can be lost between the two (Linux 6.12), and whoever asked waits for ever. So this is dropped after the thread.
     ///
     /// # Errors
-    /// Where there are too many descriptors.
+    /// If there are too many descriptors.
     pub fn outlive(&self) -> std::io::Result<OwnedFd> {
         // SAFETY: the descriptor is the ring's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.io.as_raw_fd()) }.try_clone_to_owned()

@@ -170,13 +170,13 @@ pub(crate) struct Attached {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Whether the deed may be done although it failed: the answer did not come, or came from a cluster that refuses this client by
+/// True if the deed may be done although it failed: the answer did not come, or came from a cluster that refuses this client by
 /// now. Any other error is an OSD's word that it did nothing.
 fn may_be_done(e: &CephError) -> bool {
     matches!(e.errno(), Some(libc::ETIMEDOUT | libc::ESHUTDOWN))
 }
 
-/// How an image was lost to somebody who came beside the lock.
+/// The words for an image lost to somebody who came beside the lock.
 const CAME: &str = "somebody came while it was taken";
 
 /// A handler's result: an error is what fails the attach.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// How dirty data goes to the image.
+/// The way of dirty data to the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Destage {
     /// By object where the image allows it, else through librbd.
@@ -44,7 +44,7 @@ pub struct Cache {
     pub core: Option<String>,
     /// It may hold data newer than the image's.
     pub dirty: bool,
-    /// How much, bytes; nothing: it was not stopped and does not say.
+    /// The amount, bytes; nothing: it was not stopped and does not say.
     pub dirty_bytes: Option<u64>,
     /// Its last hold on the image.
     pub record: Option<LockRecord>,
@@ -54,7 +54,7 @@ pub struct Cache {
 
 /// The request for an attach.
 pub struct AttachRequest<'a> {
-    /// Which image.
+    /// The image.
     pub spec: &'a ImageSpec,
     /// The cache; without one the image is served bare.
     pub cache: Option<Cache>,
@@ -62,11 +62,11 @@ pub struct AttachRequest<'a> {
     pub steal: bool,
     /// Open an image whose dirty data another cache holds.
     pub without_cache: bool,
-    /// How dirty data goes out.
+    /// The way of dirty data to the image.
     pub destage: Destage,
     /// Attempts of 5 s that a client waits before its snapshot.
     pub quiesce_attempts: u32,
-    /// How long a word that the image is ours is good for.
+    /// The validity of a word that the image is ours.
     pub lease: Duration,
     /// Writes down in the cache who holds, or is about to hold, the image.
     pub remember: &'a mut dyn FnMut(&LockRecord) -> Result<(), String>,

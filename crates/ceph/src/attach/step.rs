@@ -96,7 +96,7 @@ pub(crate) struct Adoption {
     /// Bytes.
     pub(crate) size: u64,
     pub(crate) holder: LockHolder,
-    /// How long a word that the image is ours is good for.
+    /// The validity of a word that the image is ours.
     pub(crate) lease: Duration,
     /// Nanoseconds since boot: the lease runs from here.
     pub(crate) asked: u64,
@@ -113,7 +113,7 @@ pub(crate) enum Answer {
     Connected(i64),
     /// Feature bits, and whether the image is of the first format.
     Features(u64, bool),
-    /// Who has the image.
+    /// The clients that have the image.
     View(Box<ImageView>),
     /// A value of the metadata.
     Marker(Option<String>),
@@ -133,7 +133,7 @@ pub(crate) enum Answer {
     Clients(Vec<i64>),
     /// Nanoseconds since boot, right before the lock was asked for.
     Locked(u64),
-    /// Whose the lock is.
+    /// The holder of the lock.
     Holder(Option<LockHolder>),
     /// The record of a hold.
     Record(Box<LockRecord>),
@@ -162,7 +162,7 @@ impl ImageView {
         self.watchers.iter().filter(|w| w.mirrors).map(|w| w.client).collect()
     }
 
-    /// Whether one of `now` watches the image who did not by then, and is not `me`.
+    /// True if one of `now` watches the image who did not by then, and is not `me`.
     pub(crate) fn is_joined_by(&self, now: &[i64], me: i64) -> bool {
         now.iter().any(|n| *n != me && !self.watchers.iter().any(|w| w.client == *n))
     }

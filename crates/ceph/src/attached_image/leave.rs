@@ -1,4 +1,4 @@
-//! How an attach ends: the lock goes back, or stays as that of a client which is dead to the cluster.
+//! The end of an attach: the lock goes back, or stays as that of a client which is dead to the cluster.
 
 use super::AttachedImage;
 use crate::CephError;
@@ -10,7 +10,7 @@ use crate::lock_stamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an end waits for operations that OSDs have not answered.
+/// The time that an end waits for operations that OSDs have not answered.
 const DETACH: Duration = Duration::from_secs(30);
 
 impl AttachedImage {
@@ -27,10 +27,11 @@ impl AttachedImage {
         result
     }
 
-    /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name of a client that the
-    /// cluster refuses, as a record that nobody else had the image. Where the image is lost, or the cluster cannot be told, nothing of
-    /// this client is sent any more, and what librbd holds goes with the process. Gives the hold with the state of the header that it
-    /// leaves; nothing: that is not known.
+    /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name
+    /// of a client that the cluster refuses, as a record that nobody else had the image. If the image is
+    /// lost, or the cluster cannot be told, nothing of this client is sent any more, and librbd's memory goes
+    /// with the process. Gives the hold with the state of the header that it leaves; nothing: that is not
+    /// known.
     pub fn retire(self: Arc<AttachedImage>) -> Option<LockRecord> {
         let cluster = self.header.cluster.clone();
         if self.is_lost() || !cluster.may_send() {
@@ -82,8 +83,8 @@ impl AttachedImage {
         version
     }
 
-    /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until somebody breaks it. What
-    /// librbd holds goes with the process.
+    /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until
+    /// somebody breaks it. Librbd's memory goes with the process.
     pub fn abandon(self: Arc<AttachedImage>) {
         self.header.cluster.silence();
         crate::given_up::leaves_client();

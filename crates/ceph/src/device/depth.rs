@@ -1,4 +1,5 @@
-//! How many objects to write at a time: few where the cluster is busy with them, many where it takes more.
+//! The number of objects to write at a time: few where the cluster is busy with them, many where it takes
+//! more.
 //!
 //! It climbs while a step up brings more bytes a second, tries a step down now and then, and goes down at once where operations take
 //! so long that a snapshot would wait for them. Only what was measured while more was waiting counts. Time comes with the events.
@@ -156,10 +157,10 @@ mod tests {
     struct Model {
         depth: Depth,
         now: u64,
-        /// When each server is free.
+        /// The time at which each server is free.
         servers: Vec<u64>,
         service: u64,
-        /// When it lands, and when it was sent.
+        /// The times at which it lands and was sent.
         flight: BinaryHeap<Reverse<(u64, u64)>>,
     }
 

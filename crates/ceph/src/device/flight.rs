@@ -76,7 +76,7 @@ impl Flight {
         Flight { image: image.clone(), counted, place, what }
     }
 
-    /// Hands it to Ceph. What becomes of it lies in the inbox some time later, also where Ceph refuses to take it.
+    /// Hands it to Ceph. Its result lies in the inbox some time later, also if Ceph refuses to take it.
     pub(super) fn start(self) {
         if matches!(self.what, What::Group { .. }) { self.start_group() } else { self.start_rbd() }
     }

@@ -81,7 +81,7 @@ pub struct RbdDevice {
     depth: Depth,
     /// As many objects were under way as may be when the thread last left.
     full: bool,
-    /// When the thread last came by, nanoseconds.
+    /// The time at which the thread last came by, nanoseconds.
     now: u64,
     requests: Slab<Request>,
     streams: Streams,
@@ -235,7 +235,8 @@ impl RbdDevice {
         }
     }
 
-    /// Whether it would change an object that is being removed. What gives space up changes nothing there.
+    /// True if it would change an object that is being removed. An operation that gives space up changes
+    /// nothing there.
     fn waits_for_removal(&self, change: &Change) -> bool {
         match change {
             Change::Write(run) => self.trims.is_removing(run.at, run.end()),

@@ -1,4 +1,5 @@
-//! Which objects have dirty data waiting, which are being written, and of which librbd knows in this epoch.
+//! The objects that have dirty data waiting, those that are being written, and those that librbd knows of in
+//! this epoch.
 
 use super::Extent;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +15,7 @@ struct Object {
     /// An operation is under way: never two at a time, so that what primes comes before what relies on it, and an older
     /// version of a block before a newer one.
     busy: bool,
-    /// When that went, nanoseconds.
+    /// The time at which that went, nanoseconds.
     sent: u64,
 }
 
@@ -48,7 +49,7 @@ impl Objects {
         o.extents.push_back(extent);
     }
 
-    /// Whether an operation on it is under way.
+    /// True if an operation on it is under way.
     pub(super) fn is_busy(&self, object: u64) -> bool {
         self.active.get(&object).is_some_and(|o| o.busy)
     }
@@ -103,7 +104,7 @@ impl Objects {
         out
     }
 
-    /// Whether nothing of a waiting object is left to be written; it is forgotten then.
+    /// True if nothing of a waiting object is left to be written; it is forgotten then.
     pub(super) fn is_done(&mut self, object: u64) -> bool {
         let done = self.active.get(&object).is_none_or(|o| o.extents.is_empty() && !o.busy);
         if done {

@@ -1,11 +1,11 @@
-//! Who is owed an answer of what Ceph has, so that it can be given without Ceph once the image is lost. The memory stays the
-//! flight's: Ceph may still use it.
+//! The askers who are owed an answer about operations that Ceph has, so that it can be given without Ceph
+//! once the image is lost. The memory stays the flight's: Ceph may still use it.
 
 use super::flight::What;
 use loligo_block::Tag;
 use slab::Slab;
 
-/// Who waits for one operation.
+/// The waiters for one operation.
 #[derive(Debug)]
 pub(super) enum Pending {
     /// A reader of so many bytes.

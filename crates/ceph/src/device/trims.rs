@@ -23,7 +23,7 @@ pub(super) struct Trim {
     pub(super) at: u64,
     /// Bytes.
     pub(super) len: u64,
-    /// Whose they are.
+    /// The tags of those who asked for them.
     pub(super) tags: Vec<Tag>,
 }
 
@@ -211,7 +211,7 @@ impl Trims {
         self.removing.remove(&object);
     }
 
-    /// How many objects are being removed.
+    /// The number of objects that are being removed.
     pub(super) fn removing(&self) -> usize {
         self.removing.len()
     }
@@ -222,7 +222,7 @@ impl Trims {
         self.removing.clear();
     }
 
-    /// Whether something from `at` to `end` is being removed.
+    /// True if something from `at` to `end` is being removed.
     pub(super) fn is_removing(&self, at: u64, end: u64) -> bool {
         !self.removing.is_empty() && self.objects(at, end).any(|o| self.removing.contains(&o))
     }

@@ -165,7 +165,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether threads of this process can be kept from sending. Tried once, on a thread of its own.
+/// Checks that threads of this process can be kept from sending. It is tried once, on a thread of its own.
 ///
 /// # Errors
 /// If the kernel, or what this process runs in, does not allow it.

@@ -75,7 +75,7 @@ impl Messenger {
         }
     }
 
-    /// Whether the thread may send now. Its timer is set before the clock is read: one that stands still in between, or right
+    /// True if the thread may send now. Its timer is set before the clock is read: one that stands still in between, or right
     /// after, handles the timer first when it goes on.
     fn may_send(&self) -> bool {
         if !self.limit.is_open() {
@@ -159,7 +159,7 @@ impl Fence {
         Ok((connected, fence))
     }
 
-    /// Whether a thread was found that sends.
+    /// True if a thread was found that sends.
     pub(crate) fn found_any(&self) -> bool {
         !self.messengers.is_empty()
     }
@@ -208,7 +208,7 @@ impl Fence {
         self.messengers.iter().for_each(|m| m.set_timer(1, 0));
     }
 
-    /// Whether the client may send.
+    /// True if the client may send.
     pub(crate) fn is_open(&self) -> bool {
         self.limit.is_open()
     }
@@ -299,7 +299,7 @@ impl Drop for Mask {
     }
 }
 
-/// Whether threads of this process can be kept from sending, once that was tried.
+/// The result of the trial whether threads of this process can be kept from sending, once there was one.
 static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Between two looks, nanoseconds, however many images there are.
 const EVERY: u64 = 900_000_000;
 
-/// When it was last looked, nanoseconds since boot.
+/// The time of the last look, nanoseconds since boot.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
 /// The shortest limit that was asked for, milliseconds: nobody can tell whose image a connection is for.

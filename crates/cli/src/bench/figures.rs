@@ -8,7 +8,7 @@ use loligo_log::out;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Which of the figures.
+/// One of the figures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Figure {
     /// Random writes past a full cache.
@@ -19,7 +19,7 @@ pub(crate) enum Figure {
     Nbd,
     /// A disk's queue through a mount.
     Fuse,
-    /// What a volume adds to the kernel's transports.
+    /// The time that a volume adds to the kernel's transports.
     Block,
     /// A volume as a block device, and what its transport alone takes.
     Ublk,

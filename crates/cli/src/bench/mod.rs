@@ -37,7 +37,8 @@ enum What {
     Nbd(figures::Args),
     /// A modelled disk at depth 32 through a FUSE mount, against the same model in process, alternated
     Fuse(figures::Args),
-    /// What Loligo adds to a FUSE file and to a block device over one: requests and processor time against a target that answers at once (root)
+    /// The cost that Loligo adds to a FUSE file and to a block device over one: requests and processor time
+    /// against a target that answers at once (root)
     Block(figures::Args),
     #[command(hide = true)]
     Null(null::Args),
@@ -85,7 +86,7 @@ fn ended(done: Result<()>) -> Result<ExitCode> {
     }
 }
 
-/// How what was measured against marks is printed.
+/// The form in which measurements against marks are printed.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     json: bool,

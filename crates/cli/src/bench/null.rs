@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Its size
     #[arg(long, value_parser = loligo_block::parse_size)]
     size: u64,
-    /// Where the file under a block device is mounted
+    /// The folder where the file under a block device is mounted
     #[arg(long)]
     folder: PathBuf,
 }

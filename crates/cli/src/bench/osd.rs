@@ -10,23 +10,23 @@ use std::time::Duration;
 
 /// OSDs on modelled disks, bare and behind caches, on real clusters: the published experiment, alternated
 ///
-/// Brings up a lab of bare OSDs, one of OSDs behind caches of a quarter of their data, one behind caches that hold all of it and
-/// one of OSDs on files, which shows what Ceph can do on this machine at most; all with the same settings of BlueStore, which are
-/// printed. Clients are fio with librbd and rbd_cache=false. Marks that are missed are printed as MISS and are no error. Takes about
-/// 70 minutes.
+/// Brings up four labs with the same settings of BlueStore, which are printed: bare OSDs, OSDs behind caches
+/// of a quarter of their data, OSDs behind caches that hold all of it, and OSDs on files, which show the most
+/// that Ceph reaches on this machine. Clients are fio with librbd and rbd_cache=false. Missed marks are
+/// printed as MISS and are no error. Takes about 70 minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Loads:
   full        4K random write past a full cache, with the course of the dirty share
   sequential  512K sequential read and write through caches of a quarter of the data
-  scans       what a hot part of the image hits after a deep scrub, a compaction and a backfill of
-              everything, of what it hit before
+  scans       hits of a hot part of the image after a deep scrub, a compaction and a backfill of
+              everything, against its hits before
   room        4K random read that always hits, random write into a clean cache, 70/30; also on OSDs
               on files
 
 Example:
   loligo bench osd --rounds 5 --seconds 10 --report osd.html --dir /data")]
 pub(crate) struct Args {
-    /// What is measured: full, sequential, scans, room [default: all]
+    /// The loads to measure: full, sequential, scans, room [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     loads: Vec<Load>,
     /// Seconds of each run

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 /// An RBD image through a cache against librbd, on a real cluster: seven figures, alternated
 ///
-/// Makes a lab (three OSDs) and removes it, or uses a cluster that is there. Native clients are fio with librbd and
-/// rbd_cache=false on an image of their own, of the same size and written whole; librbd as it is shipped is shown beside. The
-/// cached volume is flushed before each native load, and driven back to the dirty share it settles at before each of its own.
-/// Marks that are missed are printed as MISS and are no error. All figures together take about two hours, with --quick a quarter.
+/// Makes a lab (three OSDs) and removes it, or uses an existing cluster. Native clients are fio with librbd
+/// and rbd_cache=false on an image of their own, of the same size and written whole. librbd with its default
+/// settings is shown beside. The cached volume is flushed before each native load. Before each of its own
+/// loads it is driven back to the dirty share that it settles at. Missed marks are printed as MISS and are no
+/// error. All figures together take about two hours, with --quick a quarter.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Figures:
   1  sustained 4K random write qd64 past a full cache     5  a full cache at qd 1, 16, 64, 128
@@ -31,7 +32,7 @@ Examples:
   On a cluster that is there:
     loligo bench rbd --conf /etc/ceph/ceph.conf --id bench --pool rbd --dir /ssd")]
 pub(crate) struct Args {
-    /// Which figures [default: all]
+    /// The figures to draw up [default: all]
     #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u8).range(1..=7))]
     figures: Vec<u8>,
     /// Smaller images and short runs: to see that all works
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     /// Seconds that a full cache is written to before it is measured [default: 60; 5 with --quick]
     #[arg(long, value_name = "S")]
     settle: Option<u64>,
-    /// What the lab's OSDs stand on: file, or hdd (modelled 7,200 rpm disks)
+    /// The devices of the lab's OSDs: file, or hdd (modelled 7,200 rpm disks)
     #[arg(long, value_name = "KIND", default_value = "file", conflicts_with_all = ["lab", "conf"])]
     data: Data,
     /// OSDs of the lab
@@ -82,7 +83,7 @@ pub(crate) struct Args {
     /// Bytes of the cache that is filled with dirty data [default: 256m; 64m with --quick]
     #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
     cache_size: Option<u64>,
-    /// How the cache destages: auto, grouped or librbd [default: as 'loligo serve' does]
+    /// The way the cache destages: auto, grouped or librbd [default: as 'loligo serve' does]
     #[arg(long, value_name = "HOW")]
     destage: Option<String>,
     /// Parent of the scratch folder, which holds the caches and the lab [default: the system's temporary folder]

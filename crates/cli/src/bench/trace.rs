@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Which policies
+    /// The policies to compare
     #[arg(long, value_delimiter = ',', default_value = "s3cm,lru", value_parser = kind)]
     policies: Vec<Kind>,
     /// Cache sizes, as fractions of the footprint

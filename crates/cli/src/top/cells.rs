@@ -7,7 +7,7 @@ pub(super) const HEADS: [&str; 13] = [
     "VOLUME", "STATE", "MODE", "R/s", "W/s", "RMB/s", "WMB/s", "HIT%", "DIRT%", "P50", "P99", "DESTG",
     "BYPASS",
 ];
-/// How wide all but the first and the last are.
+/// The widths of all but the first and the last.
 pub(super) const WIDTHS: [u16; 11] = [5, 4, 5, 5, 5, 5, 4, 5, 4, 4, 5];
 
 /// The content of each column.

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 /// Watch all volumes of this host
 ///
-/// Those of the daemon and those of 'loligo serve', with what happened since the last look: requests and megabytes a second, hits,
-/// dirty data, latencies (half of the requests and 99 of 100 took no longer), what is destaged, and the reason why most requests went
-/// past the cache. A volume that does not answer within 2 s is shown as silent.
+/// Shows the volumes of the daemon and those of 'loligo serve', with the changes since the last look:
+/// requests and megabytes a second, hits, dirty data, latencies (median and 99th percentile), destage rate,
+/// and the most frequent reason to bypass the cache. A volume that does not answer within 2 s is shown as
+/// silent.
 ///
-/// On a terminal it is a screen of its own, elsewhere and with --batch it is text.
+/// On a terminal it fills the screen. Elsewhere, and with --batch, it prints text.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Keys:
   q, Esc, Ctrl-C     leave
@@ -29,8 +30,8 @@ use std::time::Duration;
   r                  turn the order around
   +, -               look less often, or more often
 
-Columns: R/s and W/s are requests, RMB/s and WMB/s what they carried. HIT% is of reads and writes
-together. DIRT% is what of the cache its core does not have. DESTG is what goes to the core, MB/s.
+Columns: R/s and W/s are requests, RMB/s and WMB/s their bytes. HIT% is of reads and writes
+together. DIRT% is the part of the cache that its core does not have. DESTG is written to the core, MB/s.
 BYPASS is the most frequent reason to go past the cache, with requests a second.
 
 States: ok (serving), start, wait, refus, stop, fail, silen; POIS: the cache acknowledges nothing any
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     /// Print a line of JSON for each look; implies --batch
     #[arg(long)]
     json: bool,
-    /// What to sort by
+    /// The key to sort by
     #[arg(long, value_enum, default_value_t = Sort::Name)]
     sort: Sort,
     /// The other way round

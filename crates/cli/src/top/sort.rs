@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use loligo_client::watch::{Rates, Row};
 
-/// What to sort by. Names begin with the first letter, numbers with the largest.
+/// The key to sort by. Names begin with the first letter, numbers with the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Sort {
     /// Name
@@ -16,13 +16,13 @@ pub(super) enum Sort {
     Hits,
     /// Percent that is dirty
     Dirty,
-    /// What 99 of 100 requests take at most
+    /// The longest time that 99 of 100 requests take
     Latency,
     /// Bytes destaged a second
     Destage,
 }
 
-/// What to sort by, and which way.
+/// The key to sort by, and the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) by: Sort,

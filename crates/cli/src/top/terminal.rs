@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long a key may go unnoticed where a look has come meanwhile.
+/// The time that a key may go unnoticed where a look has come meanwhile.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Shows the volumes until somebody leaves.
@@ -55,7 +55,7 @@ fn show(terminal: &mut ratatui::DefaultTerminal, mut screen: Screen, ended: &Ato
     Ok(())
 }
 
-/// How long the watcher waits, changed while it does.
+/// The time that the watcher waits, changed while it does.
 struct Pace {
     millis: AtomicU64,
     lock: Mutex<()>,

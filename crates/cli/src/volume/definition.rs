@@ -27,7 +27,8 @@ fn section(sections: &Table, name: &str) -> Result<Table> {
     let found = sections.get(name).or(only);
     let found = found.with_context(|| {
         format!(
-            "it has sections of {}, and none of '{name}': give the name of one, or one section alone",
+            "it has sections of {}, but none of '{name}': give the name of one of them, or a file with \
+            one section",
             names()
         )
     })?;
@@ -35,13 +36,13 @@ fn section(sections: &Table, name: &str) -> Result<Table> {
 }
 
 fn from_json(text: &str) -> Result<Table> {
-    let mut all: Json = serde_json::from_str(text).context("it begins as JSON and is none")?;
+    let mut all: Json = serde_json::from_str(text).context("it begins like JSON but is not valid JSON")?;
     if all["definition"].is_object() {
         all = all["definition"].take();
     }
-    let keys = Value::try_from(without_nulls(all)).context("it is JSON and no definition")?;
+    let keys = Value::try_from(without_nulls(all)).context("it is JSON, but no definition of a volume")?;
     ensure!(keys.is_table(), "it is JSON and no object");
-    keys.try_into().context("it is JSON and no definition")
+    keys.try_into().context("it is JSON, but no definition of a volume")
 }
 
 /// TOML has no word for what is not there.
@@ -76,7 +77,7 @@ mod tests {
             );
         }
         for (text, said) in [
-            ("[volume.a]\n[volume.c]", "sections of 'a', 'c', and none of 'b'"),
+            ("[volume.a]\n[volume.c]", "sections of 'a', 'c', but none of 'b'"),
             ("volume = {}", "none of 'b'"),
             ("[volume]\nb = 5", "no sections"),
             ("{", "is none"),

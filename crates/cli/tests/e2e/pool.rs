@@ -177,7 +177,7 @@ fn a_stopped_share_grows_and_shrinks_and_keeps_what_is_dirty() {
             .contains("fixed when it is attached")
     );
     assert!(rig.refused(&["cache", "resize", "pool", "0", "--size", "8m"]).contains("--min"));
-    assert!(rig.refused(&["cache", "resize", "pool", "0"]).contains("nothing is to change"));
+    assert!(rig.refused(&["cache", "resize", "pool", "0"]).contains("nothing to change"));
     assert!(rig.refused(&["cache", "resize", "pool"]).contains("has not grown"));
     File::options().write(true).open(rig.path("pool")).unwrap().set_len(300 * MIB).unwrap();
     rig.ok(&["cache", "resize", "pool"]);

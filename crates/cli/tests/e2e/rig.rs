@@ -132,7 +132,7 @@ impl Served {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// SIGTERM; exit status 0 and nothing more on stdout. What stderr said from the start.
+    /// SIGTERM; exit status 0 and nothing more on stdout. The result is all that stderr said from the start.
     pub fn stop(mut self) -> String {
         self.signal(rustix::process::Signal::TERM);
         self.ended(0)
@@ -174,7 +174,7 @@ impl Drop for Served {
     }
 }
 
-/// Whether `program` is installed; says so where it is not.
+/// True if `program` is installed; says so where it is not.
 pub fn have(program: &str) -> bool {
     let found =
         std::env::var_os("PATH").is_some_and(|p| std::env::split_paths(&p).any(|d| d.join(program).exists()));

@@ -21,7 +21,7 @@ pub struct CacheConfig {
     /// Do not write a new cache file whole.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
-    /// A named set of tunables; what is given beside it counts.
+    /// A named set of tunables; values given beside it win.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// wt, wb, wa, wi, wo or pt; needed, unless a profile says it.
@@ -41,7 +41,7 @@ pub struct CacheConfig {
     #[serde(alias = "home-offset", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub data_offset: Option<Bytes>,
-    /// Tunables that are not to have their default.
+    /// Tunables with values of their own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub params: BTreeMap<String, Word>,

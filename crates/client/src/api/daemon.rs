@@ -35,13 +35,13 @@ pub struct Create {
     pub allow: Leave,
 }
 
-/// How a volume is stopped.
+/// The options of a stop.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {
     /// Write everything dirty to the core first.
     pub flush: bool,
-    /// Give up what the stop waits for: users of a block device get errors, and what is dirty stays on the cache.
+    /// Give up what the stop waits for: users of a block device get errors, and dirty data stays on the cache.
     pub force: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Stop {
 pub struct Attach {
     /// The part of the volume's definition that concerns its cache, from then on.
     pub cache: CacheConfig,
-    /// Overwrite what lies there.
+    /// Overwrite the data on it.
     #[serde(default)]
     pub force: bool,
 }
@@ -88,7 +88,7 @@ pub struct Forgotten {
     /// The path at which it was.
     #[schema(value_type = String)]
     pub cache: PathBuf,
-    /// Which.
+    /// The UUID of the cache.
     pub uuid: String,
     /// Data that it holds and its core does not have, in words; nothing if it holds no such thing.
     pub lost: Option<String>,

@@ -24,7 +24,7 @@ pub struct VolumeConfig {
     /// Do not write a new cache file whole.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sparse: bool,
-    /// A named set of tunables; what is given beside it counts.
+    /// A named set of tunables; values given beside it win.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// wt, wb, wa, wi, wo or pt; needed with a cache, unless a profile says it.
@@ -47,7 +47,7 @@ pub struct VolumeConfig {
     pub data_offset: Option<Bytes>,
     /// The exports through which clients come.
     pub listen: Vec<String>,
-    /// Whether block devices say that they have heads to move: yes, no or core.
+    /// The word of block devices on heads that they have to move: yes, no or core.
     #[serde(default = "core", skip_serializing_if = "is_core")]
     pub rotational: String,
     /// Further names of the block device under /dev.
@@ -59,10 +59,10 @@ pub struct VolumeConfig {
     /// With it, NBD clients must use TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
-    /// How an RBD image is held.
+    /// The way an RBD image is held.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rbd: RbdConfig,
-    /// Tunables that are not to have their default.
+    /// Tunables with values of their own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub params: BTreeMap<String, Word>,
@@ -72,7 +72,8 @@ pub struct VolumeConfig {
     /// Start it with the daemon.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub autostart: bool,
-    /// A command to run each time the volume has come to be served, by its words: what restarts an OSD, say.
+    /// A command to run each time the volume has come to be served, by its words: a restart of an OSD, for
+    /// example.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_start: Vec<String>,
 }
@@ -87,24 +88,24 @@ pub struct TlsConfig {
     /// Its private key, PEM.
     #[schema(value_type = Option<String>)]
     pub key: Option<PathBuf>,
-    /// Who signs clients' certificates, PEM.
+    /// The authority that signs clients' certificates, PEM.
     #[schema(value_type = Option<String>)]
     pub ca: Option<PathBuf>,
     /// Pre-shared keys instead: lines user:hexkey.
     #[schema(value_type = Option<String>)]
     pub psk: Option<PathBuf>,
-    /// Without ca and psk: clients that nobody knows are served beyond loopback.
+    /// Without ca and psk: unknown clients are served beyond loopback.
     #[serde(skip_serializing_if = "is_default")]
     pub anonymous: bool,
 }
 
-/// How an RBD image is held.
+/// The way an RBD image is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RbdConfig {
     /// auto, grouped or librbd.
     pub destage: String,
-    /// Seconds that answers leave for without a word from the cluster.
+    /// Seconds for which answers may leave without a word from the cluster.
     pub lease: u64,
     /// Seconds that snapshots by others should wait at most; 0: no matter.
     pub snapshot_deadline: u64,
@@ -181,9 +182,9 @@ impl<'de> Deserialize<'de> for Word {
 pub struct Leave {
     /// Insist on a new cache.
     pub create: bool,
-    /// Overwrite, or give up, what stands in the way.
+    /// Overwrite, or give up, data that stands in the way.
     pub force: bool,
-    /// Take an RBD image away from who has it.
+    /// Take an RBD image away from the client that has it.
     pub steal: bool,
     /// Open an RBD image whose dirty data another cache holds.
     pub without_cache: bool,

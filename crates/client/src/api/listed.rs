@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// How it is.
+    /// Its state.
     pub status: Status,
     /// It is in the file, and not made by command.
     pub from_file: bool,

@@ -15,7 +15,7 @@ pub struct PoolView {
     pub size: u64,
     /// One extent.
     pub extent: u64,
-    /// How many there are.
+    /// The number of extents.
     pub extents: u32,
     /// Bytes that nobody has.
     pub free_bytes: u64,
@@ -44,7 +44,7 @@ pub struct PoolCore {
     pub cache_bytes: u64,
     /// Shards of its cache.
     pub shards: u16,
-    /// How it is, in words.
+    /// Its state, in words.
     pub state: String,
     /// The mode of its cache.
     pub mode: Option<String>,
@@ -124,7 +124,7 @@ pub struct DetachCore {
     pub path: PathBuf,
     /// Its number or name.
     pub core: String,
-    /// Also where its cache holds what the core does not have.
+    /// Also if its cache holds data that the core does not have.
     #[serde(default)]
     pub force: bool,
 }
@@ -145,7 +145,7 @@ pub struct ResizeCore {
     pub path: PathBuf,
     /// Its number or name.
     pub core: String,
-    /// Bytes that it has; only where it is not served. For one that is: `/v1/volumes/{name}/resize-cache`.
+    /// Bytes that it has; only while it is not served. While it is served: `/v1/volumes/{name}/resize-cache`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Bytes that nobody takes from it.

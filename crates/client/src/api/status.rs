@@ -1,10 +1,10 @@
-//! How a volume of the daemon is, in a word and in sentences.
+//! The state of a volume of the daemon, in a word and in sentences.
 
 use crate::outcome::{Ended, Outcome};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How a volume is.
+/// The state of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", content = "why", rename_all = "lowercase")]
 pub enum Status {
@@ -51,26 +51,34 @@ impl Status {
         }
     }
 
-    /// Why nothing can be done to the volume `name` that is done to one that is served, and what makes it one.
+    /// The reason why nothing can be done to the volume `name` that is done to one that is served, and what
+    /// makes it one.
     pub fn unserved(&self, name: &str) -> String {
         let start = format!("'loligo volume start {name}'");
         match self {
             Status::Stopped => format!("volume '{name}' is stopped: {start} starts it"),
             Status::Starting => {
                 format!(
-                    "volume '{name}' is starting: {start} waits until it is served, and says what it waits for"
+                    "volume '{name}' is starting: {start} waits until it is served and shows the cause \
+                    of a wait"
                 )
             }
-            Status::Serving => format!("volume '{name}' comes or goes at this moment: try again"),
+            Status::Serving => format!(
+                "volume '{name}' is starting or stopping at this moment: try \
+                again"
+            ),
             Status::Waiting(why) => {
-                format!("volume '{name}' is waiting, and starts when that is there: {why}")
+                format!(
+                    "volume '{name}' is waiting for a device or service, and starts once it is \
+                    there: {why}"
+                )
             }
             Status::Refused(why) => {
-                format!("volume '{name}' is refused: {why}. Once that is mended, {start} starts it")
+                format!("volume '{name}' is refused: {why}. Mend that, then run {start}")
             }
-            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again after that"),
+            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again afterwards"),
             Status::Failed(why) => {
-                format!("volume '{name}' has failed, and is started again by itself: {why}")
+                format!("volume '{name}' has failed, and the daemon starts it again: {why}")
             }
         }
     }

@@ -54,7 +54,7 @@ pub struct FlushState {
     pub total_bytes: u64,
     /// Bytes it has before it now, roughly.
     pub remaining_bytes: u64,
-    /// Why it failed.
+    /// The reason why it failed.
     pub error: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct FlushState {
 pub struct ChangeState {
     /// Counts the changes of this life of the volume; 0: there was none.
     pub number: u64,
-    /// Which it is.
+    /// The kind of change.
     pub what: String,
     /// It waits or is under way.
     pub running: bool,
@@ -75,7 +75,7 @@ pub struct ChangeState {
     pub held_ms: f64,
     /// The work done, in a sentence.
     pub done: String,
-    /// Why it came to nothing; the volume is as it was then.
+    /// The reason why it came to nothing; the volume is as it was then.
     pub error: Option<String>,
     /// It was refused: nothing of it was begun.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! How commands ask the daemon about pools.
+//! Requests of commands to the daemon about pools.
 
 use super::DaemonClient;
 use crate::api::pool::{AttachCore, CoreAttached, CoreDetached, DetachCore, PoolView, ResizeCore};
@@ -32,7 +32,7 @@ impl DaemonClient {
     /// Gives a core a share of a pool that the daemon has open; its number.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn attach_core(self, a: &AttachCore) -> Result<u16> {
         let patient = self.within(AS_LONG_AS_IT_TAKES);
         let done: CoreAttached = patient.0.call(Method::POST, "/v1/caches/attach", Some(json!(a)))?;
@@ -42,7 +42,7 @@ impl DaemonClient {
     /// Takes the share of a core away; what was lost by that, if it was ordered.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn detach_core(&self, d: &DetachCore) -> Result<Option<String>> {
         let done: CoreDetached = self.0.call(Method::POST, "/v1/caches/detach", Some(json!(d)))?;
         Ok(done.lost)
@@ -51,7 +51,7 @@ impl DaemonClient {
     /// Changes the share of a core; the pool as it is then.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// If it cannot be.
     pub fn resize_core(&self, r: &ResizeCore) -> Result<PoolView> {
         self.0.call(Method::POST, "/v1/caches/resize", Some(json!(r)))
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How many requests took how many nanoseconds.
+/// The number of requests by the nanoseconds that they took.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distribution(BTreeMap<u64, u64>);
 

@@ -11,9 +11,9 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long a volume may take to answer before it is shown as one that does not.
+/// The time that a volume may take to answer before it is shown as one that does not.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long somebody who speaks first is waited for.
+/// The time that somebody who speaks first is waited for.
 const GREETING: Duration = Duration::from_millis(100);
 
 /// A volume's report on itself, as far as it is watched.
@@ -67,7 +67,7 @@ impl Numbers {
 pub struct Seen {
     /// In a word: serving, waiting, refused ...
     pub state: String,
-    /// Why it is in that state.
+    /// The reason why it is in that state.
     pub why: Option<String>,
     /// Its numbers, while it answers.
     pub numbers: Option<Numbers>,
@@ -78,7 +78,7 @@ pub struct Seen {
 /// Every volume at one moment.
 #[derive(Debug, Clone)]
 pub struct Look {
-    /// When.
+    /// The time of the look.
     pub at: Instant,
     /// By name.
     pub volumes: BTreeMap<String, Seen>,
@@ -141,7 +141,7 @@ fn volume(name: &str, known: Option<Seen>, listens: bool) -> Option<Seen> {
     })
 }
 
-/// Whether nobody listens, or somebody who is no volume: a server of NBD speaks first, one of HTTP never does.
+/// True if nobody listens, or somebody who is no volume: a server of NBD speaks first, one of HTTP never does.
 fn is_strange(name: &str) -> bool {
     let Ok(socket) = names::socket_of(name) else { return false };
     match UnixStream::connect(socket) {

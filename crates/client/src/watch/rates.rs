@@ -64,7 +64,7 @@ pub struct Row {
     pub name: String,
     /// In a word.
     pub state: String,
-    /// Why it is in that state, or what it was poisoned by.
+    /// The reason why it is in that state, or what it was poisoned by.
     pub why: Option<String>,
     /// wt, wb, ... or bare.
     pub mode: Option<String>,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_was_started_again_has_no_rates_and_its_marks_are_shown() {
+    fn rates_of_a_restarted_volume_are_absent_and_its_marks_shown() {
         let lost = json!({ "uptime_s": 1.0, "poisoned": "the cache is gone", "rbd": { "lease": "lost" } });
         let row = shown(Some(early()), late(lost));
         assert_eq!(row.rates, None);

@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(resize_core))
 }
 
-/// Which pools are asked for.
+/// The pools that are asked for.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Which {
     /// Only that on this device, by its whole path.
@@ -31,7 +31,7 @@ struct Which {
     path: Option<PathBuf>,
 }
 
-/// Every pool that the daemon has open, which it has as long as a volume of it is served.
+/// Every pool that the daemon has open. It has a pool open as long as a volume of it is served.
 #[utoipa::path(get, path = "/v1/caches", params(Which), responses((status = 200, body = Vec<PoolView>), (status = 409, description = "A device cannot be read")))]
 async fn pools(State(daemon): Shared, Query(which): Query<Which>) -> Result<Json<Vec<PoolView>>, Refused> {
     blocking(move || daemon.pools(which.path.as_deref())).await.map(Json).map_err(refused)
@@ -46,8 +46,9 @@ impl Drop for Gone {
     }
 }
 
-/// Gives a core a share of a pool whose other cores are served. Where they have grown into all of it, they give back what they have
-/// beyond their promise first, which takes as long as their disks take; who hangs up gives it up.
+/// Gives a core a share of a pool whose other cores are served. They may have grown into all of it. They then
+/// give back what they have beyond their promise first, which takes as long as their disks take. A client
+/// that hangs up gives it up.
 #[utoipa::path(post, path = "/v1/caches/attach", request_body = AttachCore, responses((status = 200, body = CoreAttached), (status = 409, description = "It cannot be, or the pool is not open: the error says why")))]
 async fn attach_core(
     State(daemon): Shared,
@@ -79,7 +80,7 @@ async fn detach_core(
     done.map(|lost| Json(CoreDetached { lost })).map_err(refused)
 }
 
-/// Changes the share of a core. How much it has follows what it is promised in the seconds after.
+/// Changes the share of a core. Its size follows its promise in the seconds after.
 #[utoipa::path(post, path = "/v1/caches/resize", request_body = ResizeCore, responses((status = 200, body = PoolView), (status = 409, description = "It cannot be, or the pool is not open: the error says why")))]
 async fn resize_core(State(daemon): Shared, Json(r): Json<ResizeCore>) -> Result<Json<PoolView>, Refused> {
     let to = pool::Resize { size: r.size, min: r.min, weight: r.weight };

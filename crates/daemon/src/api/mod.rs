@@ -29,12 +29,12 @@ use utoipa_axum::routes;
 
 pub(super) type Shared = State<Arc<Daemon>>;
 
-/// How long an answer waits for a volume to come or go before it says how far that is, where nothing else is asked for.
+/// The time that an answer waits by default for a volume to come or go, before it tells the progress.
 const SETTLE: f64 = 2.0;
 /// The longest that it does.
 const LONGEST: f64 = 20.0;
 
-/// How long the answer waits.
+/// The time that the answer waits.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Waits {
     /// Seconds that the answer waits for the volume to come or go, 0 to 20; left out: 2. It comes or goes in any case.
@@ -150,10 +150,10 @@ async fn show(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Li
     found.map(Json).map_err(refused)
 }
 
-/// How a volume is deleted.
+/// The options of a delete.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Delete {
-    /// Also where its cache holds what its core does not have.
+    /// Also if its cache holds data that its core does not have.
     #[serde(default)]
     force: bool,
 }
@@ -169,7 +169,8 @@ async fn delete(
     done.map(|()| Json(json!({}))).map_err(refused)
 }
 
-/// Forgets which cache a stopped volume, or a name that is no volume's any more, was served through. The cache stays as it is.
+/// Forgets the cache that a stopped volume was served through. The name may be that of a volume that no
+/// longer exists. The cache stays as it is.
 #[utoipa::path(post, path = "/v1/volumes/{name}/forget", params(Delete), responses((status = 200, body = Forgotten), (status = 409, description = "It cannot be: the error says why")))]
 async fn forget(
     State(daemon): Shared,
@@ -179,7 +180,7 @@ async fn forget(
     blocking(move || daemon.forget(&name, how.force)).await.map(Json).map_err(refused)
 }
 
-/// Starts a volume; that holds over restarts of the daemon.
+/// Starts a volume; it stays started over restarts of the daemon.
 #[utoipa::path(post, path = "/v1/volumes/{name}/start", params(Waits), request_body = Leave, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
 async fn start(
     State(daemon): Shared,
@@ -190,7 +191,7 @@ async fn start(
     settled(blocking(move || daemon.set_running(&name, Run::Start(allow))).await, &waits).await
 }
 
-/// Stops a volume; that holds over restarts of the daemon.
+/// Stops a volume; it stays stopped over restarts of the daemon.
 #[utoipa::path(post, path = "/v1/volumes/{name}/stop", params(Waits), request_body = Stop, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
 async fn stop(
     State(daemon): Shared,
@@ -202,7 +203,7 @@ async fn stop(
     settled(blocking(move || daemon.set_running(&name, Run::Stop { flush, force })).await, &waits).await
 }
 
-/// Stops a volume and starts it as it is defined now. What can be said against that while it is served is said before it is stopped.
+/// Stops a volume and starts it as it is defined now. Faults that can be seen while it is served are reported before it is stopped.
 #[utoipa::path(post, path = "/v1/volumes/{name}/restart", params(Waits), responses((status = 200, body = Status), (status = 409, description = "It cannot be, and nothing is stopped: the error says why")))]
 async fn restart(
     State(daemon): Shared,
@@ -214,14 +215,15 @@ async fn restart(
 
 type Began = Result<Json<ChangeState>, Refused>;
 
-/// Puts a new cache in front of a served volume that has none; its clients go on. That holds over restarts of the daemon.
+/// Puts a new cache in front of a served volume that has none; its clients go on. The change holds over
+/// restarts of the daemon.
 #[utoipa::path(post, path = "/v1/volumes/{name}/attach", request_body = Attach, responses((status = 200, body = ChangeState), (status = 409, description = "It cannot be: the error says why")))]
 async fn attach(State(daemon): Shared, Path(name): Path<String>, Json(what): Json<Attach>) -> Began {
     blocking(move || daemon.attach(&name, what.cache, what.force)).await.map(Json).map_err(refused)
 }
 
-/// Writes everything dirty to the core and takes the cache of a served volume away; its clients go on. That holds over restarts of the
-/// daemon.
+/// Writes everything dirty to the core and takes the cache of a served volume away; its clients go on. The
+/// change holds over restarts of the daemon.
 #[utoipa::path(post, path = "/v1/volumes/{name}/detach", responses((status = 200, body = ChangeState), (status = 409, description = "It cannot be: the error says why")))]
 async fn detach(State(daemon): Shared, Path(name): Path<String>) -> Began {
     blocking(move || daemon.detach(&name)).await.map(Json).map_err(refused)
@@ -239,13 +241,14 @@ async fn resize_cache(State(daemon): Shared, Path(name): Path<String>, Json(to):
     blocking(move || daemon.resize_share(&name, to.bytes)).await.map(Json).map_err(refused)
 }
 
-/// How far the last attach, detach or resize of a served volume is.
+/// The progress of the last attach, detach or resize of a served volume.
 #[utoipa::path(get, path = "/v1/volumes/{name}/change", responses((status = 200, body = ChangeState), (status = 409, description = "The volume is not served")))]
 async fn change(State(daemon): Shared, Path(name): Path<String>) -> Began {
     daemon.last_change(&name).map(Json).map_err(refused)
 }
 
-/// Gives up a detach that is still writing to the core. Everything else is over before that could be asked.
+/// Gives up a detach that is still writing to the core. Every other change is over before a request could
+/// arrive.
 #[utoipa::path(delete, path = "/v1/volumes/{name}/change", responses((status = 200, body = ChangeState), (status = 409, description = "The volume is not served")))]
 async fn give_up(State(daemon): Shared, Path(name): Path<String>) -> Began {
     daemon.give_up_change(&name).map(Json).map_err(refused)

@@ -1,4 +1,5 @@
-//! Who may ask: root, and the user that the service runs as. The socket's mode says so too; this holds where somebody has changed that.
+//! The users who may ask: root, and the user that the service runs as. The socket's mode says so too; this
+//! holds where somebody has changed that.
 
 use super::answer::Refused;
 use axum::extract::connect_info::{ConnectInfo, Connected};

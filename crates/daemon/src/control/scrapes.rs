@@ -1,4 +1,5 @@
-//! `/metrics` on TCP. Whoever reaches the port may ask, so that nobody is given much: some connections, and some seconds.
+//! `/metrics` on TCP. Every client that reaches the port may ask, so that nobody is given much: some
+//! connections, and some seconds.
 
 use super::answer::blocking;
 use crate::metrics::{self, Served};
@@ -18,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time. Where another comes, the oldest ends that has asked for nothing; without one, the oldest.
+/// Connections at a time. If another comes, the oldest that has asked for nothing ends, or else the oldest.
 const CONNECTIONS: usize = 16;
 /// For the head of a request, and between two of one connection.
 const HEAD: Duration = Duration::from_secs(5);

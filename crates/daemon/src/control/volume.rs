@@ -20,9 +20,9 @@ use utoipa_axum::routes;
 
 type Shared = State<Asked>;
 
-/// How long a volume's threads are waited for.
+/// The time that a volume's threads are waited for.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long a change is waited for, which may have to be remembered in a folder that is slow.
+/// The time that a change is waited for, which may have to be remembered in a folder that is slow.
 const CHANGE: Duration = Duration::from_secs(60);
 
 /// Asks the threads of a volume. One that does not answer holds up those who ask it, and few threads of the control's.
@@ -92,7 +92,7 @@ async fn numbers(State(app): Shared) -> Result<Json<Value>, Refused> {
     asks(app, ANSWER, stats::json).await.map(Json)
 }
 
-/// How many requests took how many nanoseconds, by kind, since the start.
+/// The number of requests by the nanoseconds that they took, by kind, since the start.
 #[utoipa::path(get, path = "/v1/latencies", responses((status = 200, body = Value, description = "read, write and flush: pairs of nanoseconds and requests")))]
 async fn latencies(State(app): Shared) -> Result<Json<Value>, Refused> {
     asks(app, ANSWER, stats::latencies).await.map(Json)
@@ -115,11 +115,11 @@ async fn flush(State(app): Shared) -> Result<Json<FlushState>, Refused> {
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 struct WhichFlush {
-    /// Which; left out: the last.
+    /// The number of the flush; left out: the last.
     number: Option<u64>,
 }
 
-/// How far a flush is, or the last one.
+/// The progress of a flush, or of the last one.
 #[utoipa::path(get, path = "/v1/flush", params(WhichFlush), responses((status = 200, body = FlushState)))]
 async fn flush_progress(
     State(app): Shared,

@@ -1,9 +1,10 @@
 //! Starts that hang, and that nobody waits for once their volume is to be stopped.
 //!
-//! A start hangs in one of two places. While its options are made, nothing of it is open. After that it opens devices,
-//! before its gate ([`loligo_volume::signals::StopSignals::passes`]). One that is left behind finds on waking that another wish
-//! has come, or that its gate is closed, and ends there. It has noted, made, written and served nothing then. What it
-//! has open is locked by open descriptors, so that a successor which needs that is refused until it wakes.
+//! A start hangs in one of two places. While its options are made, nothing of it is open. After that it opens
+//! devices, before its gate ([`loligo_volume::signals::StopSignals::passes`]). One that is left behind finds
+//! on waking that another wish has come, or that its gate is closed, and ends there. It has noted, made,
+//! written and served nothing then. Its open devices are locked by open descriptors, so that a successor
+//! which needs them is refused until it wakes.
 
 use super::{DesiredState, Status, Supervisor};
 use std::time::Duration;
@@ -44,12 +45,12 @@ impl Supervisor {
         Some(format!("core {}{}", inner.config.core, cache.unwrap_or_default()))
     }
 
-    /// Whether its thread hangs, and nobody waits for it.
+    /// True if its thread hangs, and nobody waits for it.
     pub(crate) fn is_left_behind(&self) -> bool {
         self.lock().left_behind
     }
 
-    /// Whether a stop of the daemon waits for its thread.
+    /// True if a stop of the daemon waits for its thread.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.is_over() && !self.is_left_behind()
     }

@@ -12,7 +12,7 @@ const SECOND: Nanos = 1_000_000_000;
 pub(crate) struct Age {
     /// Windows that this round has yet to pass; 0: no round.
     left: u32,
-    /// When the next begins at the earliest.
+    /// The time at which the next begins at the earliest.
     next: Nanos,
 }
 
@@ -37,7 +37,7 @@ impl Age {
         }
     }
 
-    /// Whether a round is under way.
+    /// True if a round is under way.
     pub(crate) fn is_round(&self) -> bool {
         self.left > 0
     }
@@ -47,7 +47,7 @@ impl Age {
         self.left = self.left.saturating_sub(windows);
     }
 
-    /// When the next round begins; none before the first look, which sets the clock.
+    /// The time at which the next round begins; none before the first look, which sets the clock.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         Some(self.next).filter(|next| *next < Nanos::MAX)
     }

@@ -1,6 +1,6 @@
-//! How a window is written: single runs at queue depth, runs bridged over gaps whose content is known, or the whole
-//! span read, merged and written back. Which is cheapest depends on the density of the window and on the core, and is
-//! learned from completions: nothing is assumed of an unknown disk.
+//! The choice of how a window is written: single runs at queue depth, runs bridged over gaps whose content is
+//! known, or the whole span read, merged and written back. The cheapest way depends on the density of the
+//! window and on the core, and is learned from completions: nothing is assumed of an unknown disk.
 
 use crate::api::Nanos;
 
@@ -35,7 +35,7 @@ const EXPLORE: u32 = 24;
 /// A way this much dearer than the best one is tried again only every eighth time.
 const HOPELESS: f64 = 1.5;
 
-/// Which streak a job was begun in, and as which of it.
+/// The streak that a job was begun in, and its number in that streak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
     streak: u32,
@@ -115,8 +115,9 @@ impl Chooser {
         (WAYS[best], self.turn)
     }
 
-    /// What a dirty block costs in this class by way `w`; where that was not measured, by what is known of the next class:
-    /// a merge costs the same for each window, the others for each block. 0: nothing is known.
+    /// The cost of a dirty block in this class by way `w`. If that was not measured, it follows from what is
+    /// known of the next class: a merge costs the same for each window, the others for each block. 0: nothing
+    /// is known.
     fn estimate(&self, class: usize, w: usize) -> f64 {
         let known = |c: usize| {
             let cost = self.cost[c][w];

@@ -1,8 +1,9 @@
-//! How many core writes to keep in flight: few for a disk, many for a core with many spindles behind it.
+//! The number of core writes to keep in flight: few for a disk, many for a core with many spindles behind it.
 //!
-//! A disk that may choose among 32 writes of a sweep leaves one behind on every other track and comes back for it a
-//! second later; among 8 it finishes its track (virtual clock, 25 % cache: 64x against 61x, and no second with a p99
-//! above 7 ms against 227 ms). An image on many disks wants them all at once. Which it is shows in the rate.
+//! A disk that may choose among 32 writes of a sweep leaves one behind on every other track and comes back
+//! for it a second later; among 8 it finishes its track (virtual clock, 25 % cache: 64x against 61x, and no
+//! second with a p99 above 7 ms against 227 ms). An image on many disks wants them all at once. The rate
+//! shows which of them a core is.
 
 /// Depths to choose from, the first at start.
 const DEPTHS: [u32; 2] = [8, 32];

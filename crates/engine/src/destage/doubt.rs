@@ -1,6 +1,7 @@
-//! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody knows. What was
-//! dirty stays so. What was not, a gap, a filler or a block that was written again, stays in memory until the cache has all of
-//! it as dirty, whatever the cache had of it before: there it stays until the core has taken it, whatever restarts.
+//! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody
+//! knows. Dirty blocks stay dirty. Other content (a gap, a filler or a block that was written again) stays in
+//! memory until the cache has all of it as dirty, whatever the cache had of it before: there it stays until
+//! the core has taken it, whatever restarts.
 
 use super::Destage;
 use crate::api::{Effect, Nanos};
@@ -17,12 +18,12 @@ use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 
-/// A block of which the core may have nothing good. What it should have is in memory until the cache or the core has all of it.
+/// A block of which the core may have nothing good. The right content is in memory until the cache or the core has all of it.
 #[derive(Debug)]
 pub(super) struct Doubt {
     /// The sectors at whose place a write failed.
     pub(super) mask: u8,
-    /// What was to be written there, in a buffer that begins with the block.
+    /// The data that was to be written there, in a buffer that begins with the block.
     pub(super) content: Shared,
     /// The slot of the newest version, where that had been read for the write and was good: the content has what is dirty in it.
     pub(super) of: Option<u32>,
@@ -38,7 +39,7 @@ impl Doubt {
         Doubt { mask, content, of, failures: 0 }
     }
 
-    /// Whether it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
+    /// True if it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
     pub(super) fn is_given_up(&self) -> bool {
         self.failures >= TRIES
     }
@@ -69,7 +70,7 @@ pub(super) fn copy_sectors(from: &[u8], to: &mut [u8], mask: u8) {
 }
 
 impl Destage {
-    /// Whether the core may have nothing good of any of the blocks, and the index does not say so yet.
+    /// True if the core may have nothing good of any of the blocks, and the index does not say so yet.
     pub(crate) fn any_doubted(&self, first: u32, last: u32) -> bool {
         self.doubts.range(first..=last).next().is_some()
     }
@@ -88,12 +89,12 @@ impl Destage {
         self.doubts.get(&block).map_or(0, |d| d.mask)
     }
 
-    /// Whether anything is doubted that can be noted.
+    /// True if anything is doubted that can be noted.
     pub(crate) fn has_doubts(&self) -> bool {
         self.doubts.values().any(|d| !d.is_given_up())
     }
 
-    /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
+    /// True if `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
     pub(crate) fn holds(&self, block: u32) -> bool {
         let window = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
         self.doubts.contains_key(&block) || window().is_some_and(|key| self.jobs[*key].rewrites(block))
@@ -136,19 +137,19 @@ impl Engine {
         }
     }
 
-    /// Whether a doubt is not noted yet, and can be.
+    /// True if a doubt is not noted yet, and can be.
     pub(crate) fn has_doubts(&self) -> bool {
         self.destage.has_doubts() && self.cannot_salvage().is_none()
     }
 
-    /// Whether a record of `block` would meet nothing on its way, and nobody who has looked at the newest version.
+    /// True if a record of `block` would meet nothing on its way, and nobody who has looked at the newest version.
     pub(super) fn may_note(&self, block: u32) -> bool {
         let global = self.cfg.stripe.global(block);
         let speaks = |a: &Action| matches!(a, Action::Apply(record, _) if record.block() == Some(global));
         self.is_settled(block) && !self.commit.journal.actions().any(speaks)
     }
 
-    /// Whether nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
+    /// True if nobody has looked at the newest version of `block` to put another in its place. A waiter for room, for the
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
         let Some(key) = self.map.locks.holder(block) else { return true };

@@ -1,4 +1,5 @@
-//! What a freeze brings to the core: the versions pinned at its moment, a window at a time, as fast as it goes.
+//! The drain of a freeze: it brings to the core the versions pinned at its moment, a window at a time, as
+//! fast as it goes.
 
 use super::{AHEAD, JOBS};
 use crate::api::{Effect, Nanos};

@@ -49,7 +49,7 @@ impl Destage {
         self.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied()
     }
 
-    /// What was to be in the core will not be.
+    /// Fails the flushes: data that was to be in the core will not be.
     pub(crate) fn fail_flushes(&mut self, why: &ControlError, fx: &mut Vec<Effect>) {
         for f in std::mem::take(&mut self.flushes) {
             fx.push(Effect::Controlled(f.id, Err(why.clone())));

@@ -1,4 +1,4 @@
-//! Whether the core takes what is written to it.
+//! The core's health: does it take what is written to it?
 
 use crate::api::Nanos;
 use crate::refusal::CoreWriteError;
@@ -9,12 +9,12 @@ const LOST: Nanos = 60_000_000_000;
 /// So many windows in a row without a success, and it is not a sector.
 const DOWN: usize = 4;
 
-/// How writes to the core have gone of late.
+/// The results of writes to the core of late.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// The first and the newest failure since a write last succeeded.
     failing: Option<(Nanos, Nanos)>,
-    /// How that newest one failed.
+    /// The error of that newest one.
     why: Option<CoreWriteError>,
     /// Windows that have failed since, [`DOWN`] at most.
     windows: BTreeSet<u32>,
@@ -38,7 +38,7 @@ impl Health {
         }
     }
 
-    /// Whether it is the core that fails, not some sector of it.
+    /// True if it is the core that fails, not some sector of it.
     pub(crate) fn is_down(&self) -> bool {
         self.windows.len() >= DOWN
     }
@@ -55,17 +55,17 @@ impl Health {
         self.why = Some(why);
     }
 
-    /// How writes fail, where nothing has succeeded since.
+    /// The error of writes, if nothing has succeeded since.
     pub(crate) fn why(&self) -> Option<&CoreWriteError> {
         self.why.as_ref()
     }
 
-    /// Whether nothing has succeeded since the last failure.
+    /// True if nothing has succeeded since the last failure.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing.is_some()
     }
 
-    /// Whether nobody should wait for it any more: failures are spread over all that time, and go on. One failure long ago
+    /// True if nobody should wait for it any more: failures are spread over all that time, and go on. One failure long ago
     /// with nothing tried since says nothing, and a core that answers nothing at all is only slow.
     pub(crate) fn has_failed_long(&self, now: Nanos) -> bool {
         self.failing.is_some_and(|(first, last)| last - first >= LOST && now.saturating_sub(last) < LOST)

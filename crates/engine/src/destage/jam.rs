@@ -33,19 +33,19 @@ impl Jam {
         self.refusals = Some((first, now));
     }
 
-    /// Whether the core has refused for so long, and goes on: of one that has become silent meanwhile that is not known.
+    /// True if the core has refused for so long, and goes on: of one that has become silent meanwhile that is not known.
     fn is_barren(&self, now: Nanos) -> bool {
         self.refusals.is_some_and(|(first, last)| last - first >= LASTING && now - last < LASTING)
     }
 
-    /// When to look again, while somebody waits for room.
+    /// The time to look again, while somebody waits for room.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.since.map(|since| since + LASTING).or(self.looked.map(|at| at + LOOK))
     }
 }
 
 impl Engine {
-    /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
+    /// Looks whether all that is dirty in a full cache is refused. A thaw may bring room while a core is frozen.
     pub(crate) fn look_for_jam(&mut self, now: Nanos) {
         if self.state.has_freeze() || self.dirty_and_kept() < self.space.slot_limit() {
             return self.destage.jam.over();
@@ -60,7 +60,7 @@ impl Engine {
         jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING) || jam.is_barren(now);
     }
 
-    /// Whether waiting for room is in vain: for a minute all that is dirty has been refused, or nothing of it taken while the core
+    /// True if waiting for room is in vain: for a minute all that is dirty has been refused, or nothing of it taken while the core
     /// refused what it was asked for. A core that is frozen takes nothing for now.
     pub(crate) fn is_jammed(&self) -> bool {
         self.destage.jam.lasts && !self.state.has_freeze()

@@ -133,7 +133,7 @@ pub(crate) struct Job {
     in_flight: u32,
     /// Each block is written by itself: the window failed before.
     apart: bool,
-    /// What a merge writes, until it is known what became of that: nobody else has the gaps.
+    /// The data that a merge writes, until its result is known: nobody else has the gaps.
     span: Option<Shared>,
     /// Its blocks that the core has not taken since it refused the whole.
     untaken: Option<BTreeSet<u32>>,
@@ -224,12 +224,12 @@ impl Job {
         (self.pieces[0].block, self.pieces[0].meta)
     }
 
-    /// Whether the core took what it was given; nothing where it was given nothing.
+    /// True if the core took what it was given; nothing where it was given nothing.
     pub(super) fn outcome(&self) -> Option<bool> {
         (self.successes + self.failures > 0).then_some(self.failures == 0)
     }
 
-    /// How a write of it failed.
+    /// The error of a write of it.
     pub(super) fn why(&self) -> Option<&CoreWriteError> {
         self.failed.as_ref()
     }
@@ -267,7 +267,7 @@ impl Job {
         if self.way == Strategy::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
     }
 
-    /// Whether `block` is written although the core has it: it fills a gap, or it is found out whether the core takes it.
+    /// True if `block` is written although the core has it: it fills a gap, or it is found out whether the core takes it.
     pub(super) fn rewrites(&self, block: u32) -> bool {
         if self.way == Strategy::Merge {
             return self.owns_core() && self.blocks().contains(&block);
@@ -276,7 +276,7 @@ impl Job {
         self.state == State::Writing && piece().is_ok_and(|i| self.pieces[i].filler)
     }
 
-    /// Whether it began no later than number `from`, and has or will have something at the core.
+    /// True if it began no later than number `from`, and has or will have something at the core.
     pub(super) fn may_write(&self, from: u64) -> bool {
         self.number <= from && !matches!(self.state, State::Flushing | State::Recording)
     }
@@ -458,7 +458,7 @@ impl Engine {
         }
     }
 
-    /// What the job waited for outside (durability, the core's flush) has come.
+    /// Goes on with a job: the event that it waited for outside (durability, the core's flush) has come.
     pub(crate) fn job_step(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         match self.destage.jobs[key].state {
             State::Reading => {
@@ -514,7 +514,7 @@ impl Engine {
         self.begin_writes(now, key, fx);
     }
 
-    /// Whether somebody waits for what destaging brings about.
+    /// True if somebody waits for what destaging brings about.
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.intake.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;

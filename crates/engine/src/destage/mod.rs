@@ -98,7 +98,7 @@ pub(crate) struct Destage {
     /// Clients that wait for a job to give its window up.
     blocked: u32,
     backoff: Nanos,
-    /// How the core takes what is written to it.
+    /// The core's health, as its writes show it.
     pub(crate) health: Health,
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
@@ -107,9 +107,9 @@ pub(crate) struct Destage {
     doubts: BTreeMap<u32, Doubt>,
     /// Dirty versions, by block, that are read because they lack what only such a write had; with the reads' tickets.
     old_reads: BTreeMap<u32, (Meta, u64)>,
-    /// How the newest write failed that had something which the cache had not.
+    /// The error of the newest write that had something which the cache had not.
     salvaged_why: Option<CoreWriteError>,
-    /// What the core does not take.
+    /// The blocks that the core does not take.
     pub(crate) stuck: Stuck,
     jam: Jam,
     /// Until then no round is made: the last one met nothing but what the core refuses.
@@ -125,7 +125,7 @@ pub(crate) struct Destage {
     /// Windows passed since a job was last made of one, and when the search goes on although nothing happens.
     sought: u32,
     search: Option<Nanos>,
-    /// When the newest job began.
+    /// The time at which the newest job began.
     last_job: Nanos,
 }
 
@@ -205,7 +205,7 @@ impl Destage {
         true
     }
 
-    /// That write is over.
+    /// Gives the window back: its write is over.
     pub(crate) fn unclaim(&mut self, window: u32) {
         if let Some(n) = self.claims.get_mut(&window) {
             *n -= 1;
@@ -226,7 +226,7 @@ impl Destage {
         self.beside = self.beside.saturating_add(1);
     }
 
-    /// Whether any of the blocks is dirty and does not match its checksum.
+    /// True if any of the blocks is dirty and does not match its checksum.
     pub(crate) fn any_bad(&self, first: u32, last: u32) -> bool {
         self.bad.range(first..=last).next().is_some()
     }
@@ -265,17 +265,17 @@ impl Destage {
         }
     }
 
-    /// Whether anything changes the core now: a client, or a job.
+    /// True if anything changes the core now: a client, or a job.
     pub(crate) fn uses_core(&self) -> bool {
         !self.claims.is_empty() || self.writes > 0 || self.jobs.iter().any(|(_, j)| j.owns_core())
     }
 
-    /// Whether anything of a job is at the core, to be written there.
+    /// True if anything of a job is at the core, to be written there.
     pub(crate) fn writes_core(&self) -> bool {
         self.writes > 0
     }
 
-    /// Whether a job brings something to the core that it lacks, or may. One that only finds out whether the core takes what it has
+    /// True if a job brings something to the core that it lacks, or may. One that only finds out whether the core takes what it has
     /// does not.
     pub(crate) fn has_dirty(&self) -> bool {
         !self.doubts.is_empty() || self.jobs.iter().any(|(_, j)| !j.is_probe())
@@ -292,12 +292,12 @@ impl Destage {
         self.bad.first().copied()
     }
 
-    /// Whether `fresh` more dirty blocks may be admitted now.
+    /// True if `fresh` more dirty blocks may be admitted now.
     pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, fill: Fill) -> bool {
         self.pacer.credit(now, fresh, fill)
     }
 
-    /// What was admitted so far has cost enough.
+    /// Forgives the debt: the blocks admitted so far have cost enough.
     pub(crate) fn forgive(&mut self, now: Nanos) {
         self.pacer.forgive(now);
     }
@@ -317,7 +317,7 @@ impl Destage {
         self.pacer.total()
     }
 
-    /// What was refused is to be tried now.
+    /// Has the refused blocks tried now.
     fn retry_all(&mut self) {
         self.quiet = 0;
         self.stuck.retry_all();
@@ -328,7 +328,7 @@ impl Destage {
         self.jobs.is_empty() && self.old_reads.is_empty()
     }
 
-    /// Whether a write of what the core has already may still fail and spoil its place: one of a job up to number `from`, or of
+    /// True if a write of what the core has already may still fail and spoil its place: one of a job up to number `from`, or of
     /// any that only finds out whether the core takes it.
     fn rewrites_until(&self, from: u64) -> bool {
         self.jobs.iter().any(|(_, j)| j.is_probe() || j.may_write(from))
@@ -457,17 +457,17 @@ impl Engine {
         }
     }
 
-    /// Whether so little is dirty that the sweep waits for an idle core, or for what is dirty to be old.
+    /// True if so little is dirty that the sweep waits for an idle core, or for what is dirty to be old.
     fn is_low(&self) -> bool {
         self.map.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.cfg.params.destage_low) / 100
     }
 
-    /// Whether jobs leave nothing of their window behind: a round by age, in which nobody waits for room.
+    /// True if jobs leave nothing of their window behind: a round by age, in which nobody waits for room.
     fn takes_all(&self) -> bool {
         self.destage.age.is_round() && self.is_low()
     }
 
-    /// How far what is dirty is between the low watermark and the limit, 0 to 1.
+    /// The level of dirty data between the low watermark and the limit, 0 to 1.
     fn fullness(&self) -> f64 {
         fullness(self.map.index.dirty_blocks(), self.dirty_limit(), self.cfg.params.destage_low)
     }
@@ -482,7 +482,7 @@ impl Engine {
         ((JOBS as f64 * 1.5 * x * x) as usize).clamp(1, JOBS)
     }
 
-    /// Whether destaging all but stops because clients write the core themselves: they are not to share it with what nobody
+    /// True if destaging all but stops because clients write the core themselves: they are not to share it with what nobody
     /// waits for.
     pub(super) fn holds_back(&self, now: Nanos) -> bool {
         let d = &self.destage;
@@ -494,14 +494,14 @@ impl Engine {
             && self.fullness() < ALMOST_FULL
     }
 
-    /// Whether a large write would have to wait for room, or would take what is better left to small ones.
+    /// True if a large write would have to wait for room, or would take what is better left to small ones.
     pub(crate) fn is_short_of_room(&self, now: Nanos) -> bool {
         let x = self.fullness();
         let waits = || !self.intake.waiting.is_empty() || now < self.destage.pacer.deadline();
         x > LEFT_TO_SMALL || (x > 0.0 && waits())
     }
 
-    /// When the sweep wants to look again although nothing else happens.
+    /// The time at which the sweep wants to look again although nothing else happens.
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
         let d = &self.destage;
         let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.intake.waiting.is_empty();
@@ -535,7 +535,7 @@ impl Engine {
         .min()
     }
 
-    /// When the pacer lets the next waiting write in.
+    /// The time at which the pacer lets the next waiting write in.
     pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
         (!self.intake.waiting.is_empty()).then(|| self.destage.pacer.deadline())
     }

@@ -22,25 +22,25 @@ pub(crate) struct Pacer {
     /// Blocks destaged so far, and what the others had destaged when the span began.
     total: u64,
     others: u64,
-    /// Blocks admitted that are not paid for yet; below 0: credit. What they cost is what a block costs now, so that what was let in
-    /// while room was dear is not paid for dearly once there is room again.
+    /// Blocks admitted that are not paid for yet; below 0: credit. Their price is that of a block now, so
+    /// that blocks let in while room was dear are not paid for dearly once there is room again.
     owed: f64,
     paid: Nanos,
     next: Nanos,
 }
 
-/// How far a cache is filled, as the pacer sees it.
+/// The fill of a cache, as the pacer sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fill {
     /// Blocks that are dirty, or to be.
     pub(crate) dirty: u64,
-    /// How many there should be at most.
+    /// The most that there should be.
     pub(crate) limit: u64,
-    /// How many there can be.
+    /// The most that there can be.
     pub(crate) wall: u64,
     /// Percent of the limit below which writes are not paced.
     pub(crate) low: u32,
-    /// What a block costs at least, nanoseconds.
+    /// The least cost of a block, nanoseconds.
     pub(crate) least: f64,
 }
 
@@ -80,7 +80,7 @@ impl Pacer {
         self.total
     }
 
-    /// Whether `fresh` more dirty blocks may be admitted.
+    /// True if `fresh` more dirty blocks may be admitted.
     pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, fill: Fill) -> bool {
         let price = self.price(fill);
         let passed = now.saturating_sub(self.paid) as f64;
@@ -100,7 +100,7 @@ impl Pacer {
         true
     }
 
-    /// What a block costs, nanoseconds.
+    /// The cost of a block, nanoseconds.
     fn price(&self, fill: Fill) -> f64 {
         let Fill { dirty, limit, wall, low, least } = fill;
         let x = fullness(dirty, limit, low);
@@ -117,13 +117,13 @@ impl Pacer {
         (slope * slope * ease * 1e9 / base).max(least)
     }
 
-    /// What was admitted so far has cost enough.
+    /// Forgives the debt: the blocks admitted so far have cost enough.
     pub(crate) fn forgive(&mut self, now: Nanos) {
         self.next = self.next.min(now);
         self.owed = self.owed.min(0.0);
     }
 
-    /// When there is credit again.
+    /// The time at which there is credit again.
     pub(crate) fn deadline(&self) -> Nanos {
         self.next
     }
@@ -138,7 +138,7 @@ fn smoothed(before: f64, rate: f64, busy: bool) -> f64 {
     }
 }
 
-/// How far the dirty share is between the low watermark (percent of `limit`) and the limit, 0 to 1.
+/// The level of the dirty share between the low watermark (percent of `limit`) and the limit, 0 to 1.
 pub(super) fn fullness(dirty: u64, limit: u64, low: u32) -> f64 {
     let share = dirty as f64 / limit.max(1) as f64;
     let low = f64::from(low) / 100.0;

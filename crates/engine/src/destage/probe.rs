@@ -1,5 +1,6 @@
-//! Whether it is the core that takes no writes, or some sectors of it. A clean block, whose content is known, is written to
-//! it again: what it takes that for is told apart from what it refuses.
+//! The probe of a core that refuses writes: it is the core that takes none, or some sectors of it. A clean
+//! block, whose content is known, is written to it again: what it takes that for is told apart from what it
+//! refuses.
 
 use super::job::Job;
 use super::{BACKOFF, Destage, JOBS, SOON, TRICKLE};
@@ -57,18 +58,18 @@ impl Probe {
 }
 
 impl Destage {
-    /// Whether it is the core that takes nothing: clean blocks fail too, or there are none and windows fail in a row.
+    /// True if it is the core that takes nothing: clean blocks fail too, or there are none and windows fail in a row.
     pub(super) fn core_is_down(&self) -> bool {
         let probed = self.probe.failures >= TRIES || (self.probe.without && self.health.is_down());
         self.health.is_failing() && probed
     }
 
-    /// Whether writes fail and no clean block is there to tell what it is.
+    /// True if writes fail and no clean block is there to tell what it is.
     pub(super) fn cannot_tell(&self) -> bool {
         self.health.is_failing() && self.probe.without
     }
 
-    /// When the next one is due.
+    /// The time at which the next one is due.
     pub(super) fn probe_deadline(&self) -> Option<Nanos> {
         (self.health.is_failing() && !self.probe.running).then_some(self.probe.again)
     }

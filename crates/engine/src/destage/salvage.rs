@@ -25,8 +25,9 @@ fn whole(content: &Shared) -> Shared {
 }
 
 impl Destage {
-    /// What is in memory of `block` because a write of it is under way or has failed: it is what the core should hold, and nobody
-    /// knows what it does hold. The sectors, and a buffer that they begin with.
+    /// The content of `block` in memory, kept because a write of it is under way or has failed. The core
+    /// should hold this; nobody knows what it does hold. The result is the sectors, and a buffer that they
+    /// begin with.
     pub(crate) fn content_of(&self, block: u32, stripe: Stripe) -> Option<(u8, Shared)> {
         let whole = |content: Shared| (sector_mask(0, 0, content.len() as u64), content);
         if let Some(d) = self.doubts.get(&block) {
@@ -36,7 +37,7 @@ impl Destage {
         self.jobs[*job].content_of(block, stripe).map(whole)
     }
 
-    /// Whether memory may have something of these blocks.
+    /// True if memory may have something of these blocks.
     pub(crate) fn has_content(&self, first: u32, last: u32) -> bool {
         let windows = first / WINDOW_BLOCKS as u32..=last / WINDOW_BLOCKS as u32;
         self.any_doubted(first, last)
@@ -51,8 +52,9 @@ impl Engine {
         self.destage.doubts.iter().filter(lacks).map(|(b, _)| *b)
     }
 
-    /// Whether what merges write beside dirty blocks finds slots if the core refuses all of it, with `gap` blocks more. Where
-    /// it does not: whether there will be more of them once others are over.
+    /// Checks that there are slots for what merges write beside dirty blocks, with `gap` blocks more, even if
+    /// the core refuses all of it. If there are not, the error says whether there will be more of them once
+    /// others are over.
     pub(super) fn has_room_for_gap(&self, gap: usize) -> Result<(), bool> {
         let under_way: usize = self.destage.jobs.iter().map(|(_, j)| j.gap_at_core()).sum();
         let room = self.space.slots.free_count() as usize;
@@ -60,7 +62,7 @@ impl Engine {
         if none { Err(under_way > 0) } else { Ok(()) }
     }
 
-    /// Why content stays in memory: no slot is free for it, nor will be one.
+    /// The reason why content stays in memory: no slot is free for it, nor will be one.
     pub(crate) fn cannot_salvage(&self) -> Option<ControlError> {
         let none = self.space.slots.free_count() + self.space.slots.leaving_count() + self.space.dropping
             == 0
@@ -153,8 +155,8 @@ impl Engine {
         self.map.filling.insert(block, slot);
     }
 
-    /// What the core did not take of a block is in the cache, in `slot`, in place of `old`. A freeze brings it to the core: it
-    /// held this at the moment.
+    /// Takes note that the sectors of a block that the core did not take are in the cache, in `slot`, in
+    /// place of `old`. A freeze brings it to the core: it held this at the moment.
     pub(crate) fn salvaged(&mut self, block: u32, slot: u32, old: Option<Meta>) {
         let window = block / WINDOW_BLOCKS as u32;
         self.destage.flushes.iter_mut().for_each(|f| _ = f.remaining.insert(window));

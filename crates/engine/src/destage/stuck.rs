@@ -20,18 +20,18 @@ const PLACES: usize = 256;
 /// Windows that are remembered while the core takes nothing at all: what is known of them may be worth nothing once it does.
 const WHILE_DOWN: usize = 256;
 
-/// What the core refuses of what is dirty in a shard.
+/// The dirty blocks of a shard that the core refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Bytes of the core as the engine sees it, ascending, neighbours joined; 256 of them at most.
     pub ranges: Vec<Range<u64>>,
-    /// How many such ranges there are in all.
+    /// The number of such ranges in all.
     pub places: u64,
     /// Dirty blocks beside them that wait untried: so many of their window were refused.
     pub untried: u64,
-    /// Where those are, as `ranges`.
+    /// The places of those, as in `ranges`.
     pub untried_ranges: Vec<Range<u64>>,
-    /// How the first of them failed.
+    /// The error of the first of them.
     pub why: String,
     /// They fill the cache: what needs room goes to the core itself, and fails where that refuses it.
     pub full: bool,
@@ -54,7 +54,7 @@ struct Window {
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
     windows: BTreeMap<u32, Window>,
-    /// When each of them that waits is tried again.
+    /// The time at which each of them that waits is tried again.
     due: BTreeSet<(Nanos, u32)>,
     /// Of those, the ones in which something may be dirty no longer.
     changed: BTreeSet<u32>,
@@ -62,7 +62,7 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether blocks of `window` are written each by itself.
+    /// True if blocks of `window` are written each by itself.
     pub(crate) fn is_apart(&self, window: u32) -> bool {
         self.windows.contains_key(&window)
     }
@@ -122,17 +122,17 @@ impl Stuck {
         }
     }
 
-    /// Whether each of `blocks` has failed by itself before, in `window`.
+    /// True if each of `blocks` has failed by itself before, in `window`.
     pub(crate) fn are_known(&self, window: u32, blocks: &[u32]) -> bool {
         self.windows.get(&window).is_some_and(|w| blocks.iter().all(|b| w.blocks.contains(b)))
     }
 
-    /// Whether the core has taken something since `window` first failed: then it is the window, not the core.
+    /// True if the core has taken something since `window` first failed: then it is the window, not the core.
     pub(crate) fn is_sectors(&self, window: u32, successes: u64) -> bool {
         self.windows.get(&window).is_some_and(|w| w.since < successes)
     }
 
-    /// Whether one more window may be remembered while the core takes nothing.
+    /// True if one more window may be remembered while the core takes nothing.
     pub(crate) fn may_remember(&self, window: u32) -> bool {
         self.windows.len() < WHILE_DOWN || self.windows.contains_key(&window)
     }
@@ -166,30 +166,30 @@ impl Stuck {
         }
     }
 
-    /// Whether `block` is not to be tried now.
+    /// True if `block` is not to be tried now.
     pub(crate) fn keeps(&self, block: u32, now: Nanos) -> bool {
         let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
         window.is_some_and(|w| now < w.again && (w.rest || w.blocks.contains(&block)))
     }
 
-    /// Whether `block` failed by itself when it was last tried.
+    /// True if `block` failed by itself when it was last tried.
     pub(crate) fn is_refused(&self, block: u32) -> bool {
         let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
         window.is_some_and(|w| w.blocks.contains(&block))
     }
 
-    /// Whether `block`, which is dirty, is among those that [`Stuck::count`] counts.
+    /// True if `block`, which is dirty, is among those that [`Stuck::count`] counts.
     pub(crate) fn counts(&self, block: u32) -> bool {
         let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
         window.is_some_and(|w| w.rest || w.blocks.contains(&block))
     }
 
-    /// Whether anything of `window` is not to be tried now.
+    /// True if anything of `window` is not to be tried now.
     pub(crate) fn is_waiting(&self, window: u32, now: Nanos) -> bool {
         self.windows.get(&window).is_some_and(|w| now < w.again)
     }
 
-    /// Whether none of the `dirty` blocks of `window` is to be tried now. False too where it would have to be looked at.
+    /// True if none of the `dirty` blocks of `window` is to be tried now. False too where it would have to be looked at.
     pub(crate) fn keeps_all(&self, window: u32, dirty: usize, now: Nanos) -> bool {
         self.windows.get(&window).is_some_and(|w| now < w.again && (w.rest || w.blocks.len() >= dirty))
     }
@@ -200,7 +200,7 @@ impl Stuck {
         self.due.clear();
     }
 
-    /// When the next of them is tried again.
+    /// The time at which the next of them is tried again.
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
         self.due.range((now + 1, 0)..).next().map(|(at, _)| *at)
     }
@@ -213,7 +213,7 @@ impl Stuck {
         self.unreadable.insert(window);
     }
 
-    /// Whether `window` may be read to be merged.
+    /// True if `window` may be read to be merged.
     pub(crate) fn can_merge(&self, window: u32) -> bool {
         !self.unreadable.contains(&window)
     }
@@ -229,12 +229,12 @@ impl Stuck {
         self.windows.iter().map(of).sum()
     }
 
-    /// Whether any block has failed by itself.
+    /// True if any block has failed by itself.
     pub(crate) fn any_known(&self) -> bool {
         self.windows.values().any(|w| !w.blocks.is_empty())
     }
 
-    /// Whether a window was given up as a whole, and nothing succeeded since.
+    /// True if a window was given up as a whole, and nothing succeeded since.
     pub(crate) fn is_hopeless(&self, successes: u64) -> bool {
         self.windows.values().any(|w| w.rest && w.since >= successes)
     }
@@ -252,14 +252,15 @@ impl Stuck {
         })
     }
 
-    /// Why the first of them failed.
+    /// The reason why the first of them failed.
     fn first(&self) -> Option<&CoreWriteError> {
         self.windows.values().find(|w| !w.blocks.is_empty()).map(|w| &w.why)
     }
 }
 
 impl Engine {
-    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Engine::core_refuses`].
+    /// The error of writes to the core, if the newest ones failed and it is not some sectors, see
+    /// [`Engine::core_refuses`].
     pub fn core_failing(&self) -> Option<&CoreWriteError> {
         let d = &self.destage;
         // Without a clean block to tell, a window that was given up as a whole looks like the core.
@@ -268,7 +269,8 @@ impl Engine {
         d.health.why().filter(|_| core())
     }
 
-    /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
+    /// The blocks that the core does not take, if it is some sectors that fail. A shard's windows lie apart
+    /// in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
         let salvaged: BTreeSet<u32> = self.in_memory().collect();
         let in_memory = || self.destage.salvaged_why.as_ref().map_or_else(String::new, ToString::to_string);
@@ -310,13 +312,13 @@ impl Engine {
         self.destage.stuck.count(|window| u64::from(self.map.index.window_dirty(window)), |_| true)
     }
 
-    /// What is told to those who wait for what is dirty.
+    /// The error for those who wait for dirty data.
     pub(crate) fn refused(&self) -> Option<ControlError> {
         let why = self.destage.stuck.first()?.clone();
         Some(ControlError::Refused { blocks: self.refused_blocks(), why })
     }
 
-    /// Whether nothing (more) that is dirty in `window` can go to the core now.
+    /// True if nothing (more) that is dirty in `window` can go to the core now.
     pub(super) fn cannot_go(&mut self, now: Nanos, window: u32) -> bool {
         if self.destage.by_window.contains_key(&window) {
             return false;

@@ -1,4 +1,4 @@
-//! What is done while clients wait for a cache to come or go, one deed after the other, and what is taken back where one fails.
+//! The deeds done while clients wait for a cache to come or go, one after the other, and those taken back if one fails.
 //!
 //! A crash at any moment leaves what the next start takes for one of two things: the volume as it was before, or as it is after.
 
@@ -45,7 +45,7 @@ pub enum Deed {
     LabelGone,
 }
 
-/// How a change ended.
+/// The end of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is done.
@@ -58,7 +58,7 @@ pub enum Verdict {
     Broken,
 }
 
-/// What a failure of a deed means.
+/// The meaning of a deed's failure.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     /// This is taken back; where that fails, too, it ends thus.
@@ -115,7 +115,7 @@ const ATTACH: &[Step] = &[
 #[derive(Debug)]
 pub struct Change {
     steps: &'static [Step],
-    /// What is still to be taken back, and how it ends where that fails.
+    /// The deeds still to be taken back, and the verdict if that fails.
     undo: Option<(&'static [Deed], Verdict)>,
     over: Option<Verdict>,
     bug: Option<Bug>,

@@ -5,7 +5,7 @@ use crate::refusal::Failure;
 use loligo_block::{ReqId, Request};
 use std::collections::VecDeque;
 
-/// How a shard without its cache serves.
+/// The way a shard without its cache serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallbackState {
     /// Changes wait until it is noted that the cache is void.
@@ -22,7 +22,7 @@ pub enum FallbackState {
 #[derive(Debug)]
 pub(crate) struct Fallback {
     pub(crate) state: FallbackState,
-    /// Why the cache is not used any more, or why the core does not go on alone.
+    /// The reason why the cache is not used any more, or why the core does not go on alone.
     pub(crate) why: Failure,
     /// The stop that is under way.
     pub(crate) stop: Option<ControlId>,
@@ -33,7 +33,7 @@ pub(crate) struct Fallback {
     pub(crate) waiting: VecDeque<Request>,
     /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
     pub(crate) unsure: bool,
-    /// Who waits for a flush of the core that has not begun, and since when.
+    /// The waiters for a flush of the core that has not begun, and since when they wait.
     pub(crate) flushes: Vec<(For, Nanos)>,
     /// A flush of the core is under way: those who come meanwhile share the next one. Of two at once, one could succeed over what
     /// the other has lost.
@@ -63,12 +63,12 @@ impl Fallback {
         }
     }
 
-    /// Why the cache is not used any more, or why the core does not go on alone.
+    /// The reason why the cache is not used any more, or why the core does not go on alone.
     pub(crate) fn why(&self) -> &Failure {
         &self.why
     }
 
-    /// Whom the stop under way is for.
+    /// The request that the stop under way is for.
     pub(crate) fn stop(&self) -> Option<ControlId> {
         self.stop
     }
@@ -84,7 +84,7 @@ impl Fallback {
     }
 }
 
-/// Who waits for an operation of the core alone.
+/// The waiter for an operation of the core alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Client(ReqId),

@@ -16,7 +16,7 @@ pub(crate) struct Pin {
 /// A moment that the core is brought to, and kept at.
 #[derive(Debug)]
 pub(crate) struct Freeze {
-    /// Whom to tell once the core holds the moment.
+    /// The request to answer once the core holds the moment.
     pub(crate) id: Option<ControlId>,
     /// All that had taken effect at the moment is in frames up to this one.
     pub(crate) seq: u64,
@@ -66,7 +66,7 @@ impl Freeze {
         self.fresh[slot as usize / 64] |= 1 << (slot % 64);
     }
 
-    /// Whether this newest version was dirty at the moment and is not in the core yet.
+    /// True if this newest version was dirty at the moment and is not in the core yet.
     pub(crate) fn is_pinned(&self, meta: &Meta) -> bool {
         meta.dirty != 0 && !self.is_fresh(meta.slot)
     }

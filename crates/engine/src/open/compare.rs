@@ -1,4 +1,4 @@
-//! Whether the core is still what the clean blocks of its cache say.
+//! Comparison of the core with the clean blocks of its cache.
 
 use super::{Comparison, Opened};
 use crate::index::Meta;
@@ -17,7 +17,7 @@ impl Opened {
     /// once `patient`, which is asked after each of them, says no: a disk decides how long it takes to give a sector up.
     ///
     /// # Errors
-    /// That the core is gone.
+    /// If the core is gone.
     pub fn compare(
         &self,
         core: &mut dyn SyncIo,

@@ -1,4 +1,4 @@
-//! Which clean read misses become resident. Writes always do.
+//! Admission: the choice of clean read misses that become resident. Writes always do.
 
 use super::ghost::Ghost;
 use super::hash::{below, mix};
@@ -25,7 +25,7 @@ pub enum AdmitKind {
     Probation,
 }
 
-/// What to do with the data of a clean read miss.
+/// The fate of the data of a clean read miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Insert it.

@@ -24,7 +24,7 @@ const STRETCH: usize = 1 << 14;
 /// Entries found ahead in one scan.
 const AHEAD: usize = 32;
 
-/// Which of the two queues.
+/// One of the two queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
     /// Newcomers.
@@ -63,7 +63,7 @@ struct Fifo {
     joined: u32,
     /// `joined` when each batch was opened.
     opened: [u32; RING as usize],
-    /// Where the search for the oldest goes on.
+    /// The place at which the search for the oldest goes on.
     hand: usize,
     aside_hand: usize,
     ready_hand: usize,

@@ -77,7 +77,7 @@ impl Ghost {
         self.slots.prefetch(below(hash, self.slots.len()));
     }
 
-    /// Whether `hash` was put in and neither taken nor outlived.
+    /// True if `hash` was put in and neither taken nor outlived.
     pub fn contains(&self, hash: u64) -> bool {
         let fp = Ghost::fingerprint(hash);
         self.late.contains(&Some(hash))

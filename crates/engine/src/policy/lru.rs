@@ -5,7 +5,7 @@ use super::hash::mix;
 use crate::huge::HugeVec;
 
 const NIL: u32 = u32::MAX;
-/// Where an id is.
+/// The places of an id.
 const OUT: u8 = 0;
 const LIVE: u8 = 1;
 const ASIDE: u8 = 2;
@@ -31,7 +31,7 @@ pub struct Lru {
     /// List in the upper bits, clock of the last use in the lower six.
     at: HugeVec<u8>,
     lists: [Ends; 2],
-    /// Whether a hit makes an entry young again.
+    /// True if a hit makes an entry young again.
     by_use: bool,
     clock: u8,
     moves: u32,
@@ -183,7 +183,7 @@ impl Lru {
         None
     }
 
-    /// Whether `key` was evicted not long ago.
+    /// True if `key` was evicted not long ago.
     pub fn remembers(&self, key: u64) -> bool {
         self.ghost.contains(mix(key))
     }

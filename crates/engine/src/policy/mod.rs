@@ -1,4 +1,4 @@
-//! What to keep: replacement of cache lines, admission of read misses, sequential streams.
+//! The choice of what to keep: replacement of cache lines, admission of read misses, sequential streams.
 //!
 //! Replacement works on small integer ids (the places of a shard's lines in its arrays). Nothing here allocates per
 //! call, asks the time, or depends on anything but what it was told.
@@ -54,7 +54,7 @@ impl std::str::FromStr for Kind {
     }
 }
 
-/// Which lines are resident, and which to lose next.
+/// The resident lines, and the order in which to lose them.
 ///
 /// The engine calls [`Replacement::missed`] or [`Replacement::hit`] once for every access to a line, read or write,
 /// and [`Replacement::insert`] when a line becomes resident, dirty or not.
@@ -80,7 +80,7 @@ impl Replacement {
         Replacement { policy }
     }
 
-    /// Expects so many lines from now on, of the capacity given at the start. What is resident stays so.
+    /// Expects so many lines from now on, of the capacity given at the start. Resident lines stay so.
     pub fn set_limit(&mut self, limit: u32) {
         match &mut self.policy {
             Policy::S3Cm(p) => p.set_limit(limit.max(1)),
@@ -154,7 +154,7 @@ impl Replacement {
         }
     }
 
-    /// Whether `key` was evicted not long ago (S3-CM: without having been hit), so that an access is a second touch.
+    /// True if `key` was evicted not long ago (S3-CM: without having been hit), so that an access is a second touch.
     pub fn remembers(&self, key: u64) -> bool {
         match &self.policy {
             Policy::S3Cm(p) => p.real().remembers(key),
@@ -162,7 +162,7 @@ impl Replacement {
         }
     }
 
-    /// What is known of `id` in one byte to be saved; 0 exactly if it is not resident.
+    /// The state of `id` in one byte to be saved; 0 exactly if it is not resident.
     pub fn state(&self, id: u32) -> u8 {
         match &self.policy {
             Policy::S3Cm(p) => p.real().state(id),

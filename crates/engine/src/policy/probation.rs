@@ -50,7 +50,7 @@ impl Probation {
         self.blocks.len()
     }
 
-    /// Whether none is held.
+    /// True if none is held.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }

@@ -29,7 +29,7 @@ pub struct S3 {
     share: u32,
     /// Hits this soon after insertion, counted in insertions into the small queue, do not count.
     window: u32,
-    /// Whose entries that were set aside are tried next.
+    /// The queue whose entries that were set aside are tried next.
     retried: Queue,
 }
 
@@ -96,7 +96,7 @@ impl S3 {
         self.queues.detach(id);
     }
 
-    /// What is known of `from` now belongs to `to`.
+    /// Moves the state of `from` to `to`.
     pub fn moved(&mut self, from: u32, to: u32) {
         self.queues.moved(from, to);
         self.queues.set_mark(to, self.queues.mark(from));
@@ -204,7 +204,7 @@ impl S3 {
         self.ghost.prefetch(hash);
     }
 
-    /// Whether `key` was evicted not long ago.
+    /// True if `key` was evicted not long ago.
     pub fn remembers(&self, key: u64) -> bool {
         self.ghost.contains(mix(key))
     }

@@ -1,4 +1,4 @@
-//! What every replacement policy must keep to, and what the default claims beyond.
+//! The rules that every replacement policy must keep, and the further claims of the default.
 
 use std::collections::BTreeMap;
 

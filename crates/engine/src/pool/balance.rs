@@ -1,11 +1,13 @@
-//! Which members of a pool should have how many extents: a state machine that is shown every member once a round and answers with
+//! The division of a pool's extents among its members: a state machine that is shown every member once a round and answers with
 //! moves. It knows no clock and no device.
 //!
-//! Whoever misses and evicts, which nobody does who has room, *wants*. What nobody has goes to those who want, by weight. When nothing is left, extents move
-//! from members above their fair share to members below it who want: a member's fair share is what it is promised, and for
-//! those who want also their part, by weight, of what is promised to nobody. Of those above, the one gives who uses what
-//! it has least. So a busy core cannot take what others are promised, and what it takes beyond that it gives back when they
-//! want it; and one that rests loses what others can use, down to what it is promised, and nothing where nobody wants.
+//! A member that misses and evicts *wants*; no member does that while it has room. Extents that nobody has go
+//! to those who want, by weight. When nothing is left, extents move from members above their fair share to
+//! members below it who want: a member's fair share is what it is promised, and for those who want also their
+//! part, by weight, of what is promised to nobody. Of those above, the one gives who uses what it has least.
+//! So a busy core cannot take what others are promised, and what it takes beyond that it gives back when they
+//! want it; and one that rests loses what others can use, down to what it is promised, and nothing where
+//! nobody wants.
 //!
 //! Three things keep extents from going to and fro, for each move costs what was cached there: a member counts as
 //! wanting for a while after it last did; between two that want a move needs the giver a tenth above and the taker half as much below;
@@ -38,7 +40,7 @@ pub struct Load {
     pub min: u32,
     /// Extents it may have.
     pub max: u32,
-    /// What it gets of what several want, in proportion.
+    /// Its weight when what several want is divided.
     pub weight: u32,
     /// Lines evicted in the round to make room.
     pub evictions: u64,
@@ -50,7 +52,7 @@ pub struct Load {
     pub busy: bool,
 }
 
-/// What is to be done.
+/// An action to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
     /// So many extents more for this member; they are free.
@@ -59,7 +61,7 @@ pub enum Move {
     Take(u16, u32),
 }
 
-/// What is remembered of a member.
+/// The memory of a member.
 #[derive(Debug, Clone, Copy, Default)]
 struct Past {
     /// Rounds for which it counts as wanting.
@@ -104,7 +106,7 @@ impl Seat<'_> {
         has.saturating_sub(self.fair.max(self.load.min))
     }
 
-    /// Whether it is below its fair share, and `much`, where that must be.
+    /// True if it is below its fair share, and `much`, where that must be.
     fn is_below(&self, much: bool) -> bool {
         let of = if much { 2 * SLACK - 1 } else { 2 * SLACK };
         self.load.has * 2 * SLACK < self.fair * of || self.load.has < self.load.min

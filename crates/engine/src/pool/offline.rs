@@ -13,7 +13,7 @@ use loligo_format::units::BLOCK;
 /// had, and is recovered by its next start.
 ///
 /// # Errors
-/// Where it was not stopped cleanly, holds more dirty data than fits, or the device fails.
+/// If it was not stopped cleanly, holds more dirty data than fits, or the device fails.
 pub fn shrink(dev: &mut dyn SyncIo, sb: Superblock, limit: u32) -> Result<(), OpenError> {
     if !sb.clean {
         return Err(OpenError::InUse);

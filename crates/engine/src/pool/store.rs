@@ -27,10 +27,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes an empty pool on the first `size` bytes of `dev`. What is there is overwritten; cut off anywhere, it leaves no pool.
+    /// Makes an empty pool on the first `size` bytes of `dev`. Data there is overwritten. A format that is
+    /// cut off anywhere leaves no pool.
     ///
     /// # Errors
-    /// Where it is too small, or the device fails.
+    /// If it is too small, or the device fails.
     pub fn format(dev: &mut dyn SyncIo, uuid: [u8; 16], size: u64) -> Result<Pool, PoolError> {
         let division = Division::new(size)?;
         if division.size > dev.size() {
@@ -49,7 +50,7 @@ impl Pool {
     /// Reads a pool, changing nothing.
     ///
     /// # Errors
-    /// Where there is none, or it cannot be used.
+    /// If there is none, or it cannot be used.
     pub fn load(dev: &mut dyn SyncIo) -> Result<Pool, PoolError> {
         let superblock = match PoolSuper::look(dev)? {
             Found::Pool(sb) => *sb,
@@ -81,12 +82,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// What the superblock says.
+    /// The superblock's content.
     pub fn superblock(&self) -> &PoolSuper {
         &self.superblock
     }
 
-    /// Who has what.
+    /// The table of who has what.
     pub fn table(&self) -> &Table {
         &self.table
     }
@@ -110,10 +111,10 @@ impl Pool {
         self.commit(dev, next)
     }
 
-    /// Takes a member out. What its cache held is lost.
+    /// Takes a member out. The content of its cache is lost.
     ///
     /// # Errors
-    /// Where it is none, or the device's.
+    /// If it is none, or the device's.
     pub fn detach(&mut self, dev: &mut dyn SyncIo, number: u16) -> Result<(), PoolError> {
         let mut next = self.table.clone();
         next.detach(number)?;
@@ -124,7 +125,7 @@ impl Pool {
     /// more.
     ///
     /// # Errors
-    /// Where there is no room, it would have too few, or the device's.
+    /// If there is no room, it would have too few, or the device's.
     pub fn resize(&mut self, dev: &mut dyn SyncIo, number: u16, limit: u32) -> Result<(), PoolError> {
         let mut next = self.table.clone();
         next.resize(number, limit)?;
@@ -134,7 +135,7 @@ impl Pool {
     /// Changes what a member is promised, and its weight.
     ///
     /// # Errors
-    /// Where that cannot be, or the device's.
+    /// If that cannot be, or the device's.
     pub fn promise(
         &mut self,
         dev: &mut dyn SyncIo,
@@ -150,7 +151,7 @@ impl Pool {
     /// Notes what the core of a member is; nothing is written where that is known.
     ///
     /// # Errors
-    /// Where another member has that core, or the device's.
+    /// If another member has that core, or the device's.
     pub fn identify(&mut self, dev: &mut dyn SyncIo, number: u16, core: &str) -> Result<(), PoolError> {
         if core.is_empty() || self.table.known(number)?.core == core {
             return Ok(());
@@ -163,7 +164,7 @@ impl Pool {
     /// Takes in what a device that grew has more.
     ///
     /// # Errors
-    /// Where it has not grown, or the device's.
+    /// If it has not grown, or the device's.
     pub fn grow(&mut self, dev: &mut dyn SyncIo) -> Result<(), PoolError> {
         let division = self.superblock.division.grown(dev.size())?;
         let before = std::mem::replace(&mut self.superblock.division, division);
@@ -177,7 +178,7 @@ impl Pool {
     /// Slots that each shard of a member would have with `bytes`, as near as its extents allow.
     ///
     /// # Errors
-    /// Where it is none, or they are too few.
+    /// If it is none, or they are too few.
     pub fn limit_for(&self, number: u16, bytes: u64) -> Result<u32, PoolError> {
         let member = self.table.known(number)?;
         let layout = member.layout()?;

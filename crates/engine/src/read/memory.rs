@@ -15,8 +15,8 @@ impl ReadTask {
 }
 
 impl Engine {
-    /// What memory has of `block`, where with the version that lies over it, `newest`, nothing of the sectors `need` is asked of the
-    /// core.
+    /// The content of `block` in memory, if that and the version that lies over it, `newest`, leave nothing
+    /// of the sectors `need` to ask of the core.
     pub(super) fn memory_of(&self, block: u32, need: u8, newest: Option<Meta>) -> Option<(u8, Shared)> {
         let (mask, content) = self.destage.content_of(block, self.cfg.stripe)?;
         let over = newest.filter(|m| self.map.overlays(block, m)).map_or(0, |m| m.valid);
@@ -52,7 +52,7 @@ impl Engine {
         task.kept_of(block)
     }
 
-    /// What memory has goes over what the core said meanwhile.
+    /// Puts the content of memory over what the core said meanwhile.
     pub(super) fn keep_for_read(&self, task: &mut ReadTask) {
         self.destage.keep(self.cfg.stripe, task, 0, u32::MAX);
     }

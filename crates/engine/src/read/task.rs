@@ -38,7 +38,7 @@ impl Piece {
         Piece { first, blocks: 1, source, buf: None, ready: None }
     }
 
-    /// Whether other pieces may lie over it.
+    /// True if other pieces may lie over it.
     pub(crate) fn is_from_core(&self) -> bool {
         matches!(self.source, Source::Core | Source::Patched)
     }
@@ -74,7 +74,7 @@ impl ReadTask {
         self.first_global + u64::from(block - self.first)
     }
 
-    /// Whether the version of `block` in `slot` lies over what comes from the core.
+    /// True if the version of `block` in `slot` lies over what comes from the core.
     pub(crate) fn has_over(&self, block: u32, slot: u32) -> bool {
         let is_it = |p: &Piece| matches!(&p.source, Source::Overlay { meta, .. } if meta.slot == slot);
         self.pieces.iter().any(|p| p.first == block && is_it(p))

@@ -66,7 +66,7 @@ impl<'a> Frames<'a> {
         Ok(())
     }
 
-    /// Whether the frame `seq` may be there, at `pos` or at the start of the ring, and cannot be read: the byte of the device.
+    /// The byte of the device at which the frame `seq` may be and cannot be read, at `pos` or at the start of the ring.
     pub(super) fn unreadable(
         &mut self,
         pos: u64,

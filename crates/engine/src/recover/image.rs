@@ -27,13 +27,13 @@ struct Chunk {
     /// By place: what lies from its first current page to its last, and that first page.
     starts: [u32; 2],
     raw: [Option<Buf>; 2],
-    /// What the helper found: the shard's own number of each block, and its version.
+    /// The findings of the helper: the shard's own number of each block, and its version.
     entries: Vec<(u32, Meta)>,
     /// Pages that cannot be used, and why.
     lost: Vec<(u32, PageError)>,
 }
 
-/// What helps to read and to decode.
+/// The helpers to read and to decode.
 struct Loader<'a> {
     plan: &'a Plan,
     directory: &'a Directory,

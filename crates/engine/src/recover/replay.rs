@@ -81,7 +81,7 @@ impl Replay {
     }
 }
 
-/// Whether a record speaks of a slot, a block and a region that there are.
+/// True if a record speaks of a slot, a block and a region that there are.
 fn in_range(record: &Record, plan: &Plan) -> bool {
     let block =
         |b: u64| b < plan.data_length.div_ceil(BLOCK) && plan.stripe.by.owner(b * BLOCK) == plan.stripe.shard;

@@ -45,7 +45,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Whether the version's data matches, or cannot be read: it may have been acknowledged then, and an error is better than what was
+/// True if the version's data matches, or cannot be read: it may have been acknowledged then, and an error is better than what was
 /// there before. A read that fails is made once more, since an error that passes says nothing of the data, and a version that
 /// is kept for it without having become durable would fail for good.
 fn could_be(dev: &mut dyn SyncIo, plan: &Plan, meta: &Meta, raw: &mut [u8]) -> Result<bool, IoError> {

@@ -22,7 +22,7 @@ pub fn crowd(h: &mut Hand) {
     }
 }
 
-/// Whatever comes, the block at `at` holds 5; in the end the core has it.
+/// The block at `at` holds 5, whatever comes; in the end the core has it.
 pub fn stays(mut h: Hand, at: u64) {
     crowd(&mut h);
     assert_eq!(h.read(at), Ok(5), "after evictions");

@@ -328,7 +328,7 @@ struct Load {
 }
 
 impl Load {
-    /// Goes on for so long. How many writes were answered in each tenth of a second.
+    /// Goes on for so long. The result is the number of writes answered in each tenth of a second.
     fn run(&mut self, h: &mut Hand, tenths: usize) -> Vec<usize> {
         self.go_on(h, tenths, true)
     }

@@ -26,7 +26,7 @@ pub struct Hand {
     pub asked: u64,
     pub pending: Vec<(Dev, Op)>,
     pub answers: Vec<(u64, Result<Answer, ReqError>)>,
-    /// What became of management requests.
+    /// The results of management requests.
     pub controlled: Vec<(u64, Result<(), String>)>,
     /// Bytes of the core that cannot be read.
     pub bad: Range<u64>,
@@ -40,7 +40,7 @@ impl Hand {
         Hand::with(Hand::DEVICES)
     }
 
-    /// What [`Hand::new`] says of its devices.
+    /// The devices as [`Hand::new`] describes them.
     pub const DEVICES: Devices = Devices { cache_volatile: true, ..Devices::PLAIN };
 
     /// The same, with devices of the caller's choice.
@@ -87,7 +87,7 @@ impl Hand {
         opened.into_engines(Mode::Wb, &options, &devices).1.remove(0)
     }
 
-    /// What a read of 4 KiB answers: its first byte.
+    /// The answer to a read of 4 KiB: its first byte.
     pub fn read(&mut self, offset: u64) -> Result<u8, ReqError> {
         let id = self.submit(ReqKind::Read, offset, 4096);
         self.quiet(false);
@@ -150,7 +150,7 @@ impl Hand {
         self.asked
     }
 
-    /// What became of a management request, if it is over.
+    /// The result of a management request, if it is over.
     pub fn outcome(&self, id: u64) -> Option<&Result<(), String>> {
         self.controlled.iter().find(|c| c.0 == id).map(|c| &c.1)
     }
@@ -218,7 +218,7 @@ impl Hand {
         self.answers.iter().find(|a| a.0 == id).map(|a| a.1.as_ref().map(drop).map_err(|e| *e))
     }
 
-    /// Whether nothing is asked of the core, reads apart.
+    /// True if nothing is asked of the core, reads apart.
     pub fn leaves_core(&self) -> bool {
         !self
             .pending

@@ -17,7 +17,7 @@ fn ask(h: &mut Hand, at: u64) -> u64 {
     h.submit(ReqKind::Read, at, BLOCK)
 }
 
-/// What it was answered: the first byte.
+/// The answer to it: the first byte.
 fn said(h: &Hand, id: u64) -> Option<u8> {
     let answer = h.answers.iter().find(|a| a.0 == id)?;
     match &answer.1 {
@@ -38,7 +38,7 @@ fn core_only(h: &mut Hand) {
     }
 }
 
-/// What the core reads is taken into the cache at once.
+/// Takes data read from the core into the cache at once.
 fn admit(h: &mut Hand) {
     h.control(Control::SetParams(Params { admission: AdmissionKind::Always, ..Params::default() }));
     h.controlled.clear();

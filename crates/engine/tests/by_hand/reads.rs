@@ -1,4 +1,4 @@
-//! Which read misses are kept.
+//! The read misses that are kept.
 
 use crate::hand::{Hand, MIB, SECOND};
 use loligo_block::{ReqKind, Request};

@@ -110,7 +110,7 @@ impl Run {
         }
     }
 
-    /// What has not changed since `then` is in the core.
+    /// The core has every block that has not changed since `then`.
     fn same(&self, then: &BTreeMap<u64, Option<u8>>, what: &str) {
         for (s, b) in then {
             if self.want.get(s) == Some(b)

@@ -41,8 +41,8 @@ pub fn until(h: &mut Hand, is: impl Fn(&Hand) -> Option<usize>) {
     panic!("it never comes to that");
 }
 
-/// A window with dirty blocks that has been read and merged, and whose write is at the core: where it begins. What lies between
-/// them holds 5, and is clean in the cache where it is `cached`.
+/// A window with dirty blocks that has been read and merged, and whose write is at the core: where it begins.
+/// The blocks between them hold 5, and are clean in the cache if `cached`.
 pub fn merged(h: &mut Hand, cached: bool) -> u64 {
     let place = merging(h, cached);
     until(h, |h| at_core(h, SPAN));

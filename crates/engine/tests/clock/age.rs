@@ -1,4 +1,4 @@
-//! How long anything stays dirty.
+//! The time that anything stays dirty.
 
 use crate::world::{MIB, MS, Model, S, World};
 use loligo_block::ReqKind;

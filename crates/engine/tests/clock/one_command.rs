@@ -3,7 +3,7 @@
 use crate::world::{MIB, Model, S, World};
 use loligo_engine::params::Params;
 
-/// What such a disk does without a cache, writes of 4 KiB a second.
+/// The rate of such a disk without a cache, writes of 4 KiB a second.
 const RAW: u64 = 124;
 
 #[test]

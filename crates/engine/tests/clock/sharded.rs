@@ -1,4 +1,4 @@
-//! Which sectors are named where a volume has two shards.
+//! The sectors that are named if a volume has two shards.
 
 use loligo_block::{Buf, IoError, IoKind, OpKind, ReqKind, Request};
 use loligo_engine::api::{Dev, Effect, Event, Hint};

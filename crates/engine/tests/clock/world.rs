@@ -57,7 +57,7 @@ pub struct World {
     pub now: u64,
     /// Id, latency, whether it succeeded.
     pub done: Vec<(u64, u64, bool)>,
-    /// What became of management requests.
+    /// The results of management requests.
     pub controlled: Vec<(u64, Result<(), String>)>,
     /// Bytes of the core that cannot be read.
     pub unreadable: Vec<Range<u64>>,

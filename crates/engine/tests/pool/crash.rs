@@ -88,7 +88,7 @@ fn a_table_written_over_the_one_in_use_is_caught() {
     assert!(cut_everywhere(Some(Bug::TableInPlace), CHANGES[0].1).is_err());
 }
 
-/// Whether a member finds a cache in its share that is not its own: number 7 comes where 1 was, and is cut off in every step.
+/// True if a member finds a cache in its share that is not its own: number 7 comes where 1 was, and is cut off in every step.
 fn takes_over_what_was_anothers(bug: Option<Bug>) -> bool {
     let (mut dev, mut p) = pool(bug);
     p.detach(&mut dev, 1).unwrap();

@@ -182,7 +182,7 @@ pub fn with_cache(dev: &Dev, pool: &Pool, number: u16) -> Dev {
     out
 }
 
-/// Whether a cache is found in the share of a member.
+/// The superblock of the cache in the share of a member, if one is found.
 pub fn cache_in(dev: &Dev, pool: &Pool, number: u16) -> Option<Superblock> {
     Superblock::load(&mut view(dev, pool, number)).ok()
 }

@@ -1,4 +1,4 @@
-//! What may be asked of a pool, and what may not.
+//! Requests that a pool takes, and those that it refuses.
 
 use crate::rig::{Dev, MIB, member};
 use loligo_engine::pool::Pool;

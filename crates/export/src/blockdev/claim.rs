@@ -19,12 +19,12 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes `name`, and `more` names under /dev. The file is to be mounted in a folder of its own in `folder`. What a killed
-    /// owner left is cleared away: its dead mount, and its loop device, which where somebody still has it open goes with
-    /// its last user.
+    /// Takes `name`, and `more` names under /dev. The file is to be mounted in a folder of its own in
+    /// `folder`. The remains of a killed owner are cleared away: its dead mount, and its loop device. A loop
+    /// device that somebody still has open goes with its last user.
     ///
     /// # Errors
-    /// Where the name is another process's, or something foreign stands in the way.
+    /// If the name is another process's, or something foreign stands in the way.
     pub fn take(name: &str, folder: &Path, more: &[String]) -> Result<Claim, BlockError> {
         drop(loops::control()?);
         let taken = Name::take(name, more, Kind::Loop)?;

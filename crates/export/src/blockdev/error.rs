@@ -1,11 +1,11 @@
-//! Why there is no block device, and what helps.
+//! The reason why there is no block device, and what helps.
 
 use crate::fuse::MountError;
 use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a volume cannot be a block device.
+/// The reason why a volume cannot be a block device.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// Only root makes loop devices.
@@ -24,7 +24,7 @@ pub enum BlockError {
     InUse {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The holder of the device.
         who: String,
     },
     /// A device of the kernel's own, whose users wait for it, has the name.
@@ -52,7 +52,7 @@ pub enum BlockError {
     Taken {
         /// Its place.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner.
         owner: String,
     },
     /// Not a name.

@@ -1,5 +1,5 @@
-//! Who has a block device open, in words for the operator. Best effort: other mount name spaces are not looked into. Nothing
-//! is opened for it, and no file of others is touched, which might hang.
+//! The processes that have a block device open, in words for the operator. Best effort: other mount name
+//! spaces are not looked into. Nothing is opened for it, and no file of others is touched, which might hang.
 
 use loligo_block::mounts::{self, Mount};
 use loligo_block::processes::with_open;

@@ -116,7 +116,7 @@ pub(super) fn set_capacity(device: impl AsFd) -> Result<(), Errno> {
     unsafe { ioctl(device, NoArg::<SET_CAPACITY>::new()) }
 }
 
-/// How the device is bound; ENXIO where it is not.
+/// The binding of the device; ENXIO if it has none.
 pub(super) fn status(device: impl AsFd) -> Result<Info, Errno> {
     // SAFETY: the driver fills a structure of this size and form, of which every bit pattern is a value.
     unsafe { ioctl(device, Getter::<GET_STATUS64, Info>::new()) }

@@ -43,7 +43,7 @@ pub(super) fn check(path: &Path, ours: impl Fn(&Path) -> bool) -> Result<(), Blo
     Err(BlockError::Foreign { path: path.to_owned(), what })
 }
 
-/// Whether `target` is a device as the names under `/dev/loligo` lead to.
+/// True if `target` is a device as the names under `/dev/loligo` lead to.
 pub(super) fn is_device(target: &Path) -> bool {
     let number =
         |t: &str| ["/dev/loop", "/dev/ublkb"].iter().find_map(|p| Some(t.strip_prefix(p)?.to_owned()));

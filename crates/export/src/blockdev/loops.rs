@@ -23,7 +23,7 @@ const WRITE_BACK: &str = "write back";
 /// Bytes discarded by one request, so that writes get their turn between the parts of a large discard.
 const DISCARD: u32 = 256 << 20;
 
-/// How letting go went.
+/// The result of letting go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
     /// The device is free.
@@ -59,7 +59,7 @@ pub(super) fn backing(number: u32) -> Option<PathBuf> {
     read(number, "loop/backing_file").map(PathBuf::from)
 }
 
-/// Whether there is a loop driver, and this process may use it.
+/// Checks that there is a loop driver, and this process may use it.
 pub(super) fn control() -> Result<File, BlockError> {
     if !rustix::process::geteuid().is_root() {
         return Err(BlockError::NotRoot);
@@ -125,7 +125,7 @@ impl LoopDevice {
         Err(failed("asking for a free one", Errno::BUSY))
     }
 
-    /// Sets the queue up. What a device was used for before leaves settings in it.
+    /// Sets the queue up. A former use leaves settings in a device.
     pub(super) fn set_up(&self, traits: &Traits) -> Result<(), BlockError> {
         if read(self.number, "loop/dio").as_deref() != Some("1") {
             return Err(BlockError::NotDirect(node(self.number)));
@@ -162,7 +162,7 @@ impl LoopDevice {
         if self.is_bound() { ioctl::set_capacity(&device) } else { Err(Errno::NXIO) }
     }
 
-    /// Whether the device still is what it was bound as.
+    /// True if the device still is what it was bound as.
     pub(super) fn is_bound(&self) -> bool {
         sequence(self.number) == Some(self.sequence) && backing(self.number).is_some()
     }

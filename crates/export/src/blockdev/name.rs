@@ -1,5 +1,6 @@
-//! A name under `/dev/loligo` that belongs to one process of this machine at a time, whatever kind of device it leads to. Whoever has the
-//! lock on its file has the name; the kernel takes it from a process that ends, in whatever way.
+//! A name under `/dev/loligo` that belongs to one process of this machine at a time, whatever kind of device
+//! it leads to. The process with the lock on its file has the name. The kernel takes the lock from a process
+//! that ends, in whatever way.
 
 use super::error::BlockError;
 use super::loops::{self, LoopDevice, Released};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 pub const NAMES: &str = "/dev/loligo";
 /// The folder of further names.
 const DEV: &str = "/dev";
-/// How long a process that is ending is waited for, and how long between two looks.
+/// The time that a process that is ending is waited for, and the time between two looks.
 const ENDING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of a record that are read; one is much shorter.
@@ -87,11 +88,11 @@ impl Name {
         Name::take(name, more, Kind::Ublk)
     }
 
-    /// Takes `name`, and `more` names under /dev. What a killed owner left is cleared away: its dead mount, and its loop device, which
-    /// where somebody still has it open goes with its last user.
+    /// Takes `name`, and `more` names under /dev. The remains of a killed owner are cleared away: its dead
+    /// mount, and its loop device. A loop device that somebody still has open goes with its last user.
     ///
     /// # Errors
-    /// Where the name is another process's, something foreign stands in the way, or a device of the other kind waits for its service.
+    /// If the name is another process's, something foreign stands in the way, or a device of the other kind waits for its service.
     pub(super) fn take(name: &str, more: &[String], kind: Kind) -> Result<Name, BlockError> {
         check_name(name)?;
         more.iter().try_for_each(|name| check_name(name))?;

@@ -50,7 +50,7 @@ fn fields<'a>(list: &'a str, name: &str) -> Option<Vec<&'a str>> {
     list.lines().map(|l| l.split(':').collect::<Vec<_>>()).find(|f| f[0] == name)
 }
 
-/// Whose a node is, and what they may.
+/// The owner of a node, and its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) owner: Owner,

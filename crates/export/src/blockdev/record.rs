@@ -20,7 +20,7 @@ pub(super) struct Record {
     pub(super) number: Option<u32>,
     /// Its sequence number, once it is bound.
     pub(super) sequence: Option<u64>,
-    /// Whose the device's node was before it was given away.
+    /// The access to the device's node before it was given away.
     pub(super) before: Option<Access>,
 }
 

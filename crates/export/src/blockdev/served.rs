@@ -17,7 +17,7 @@ pub struct Traits {
     pub block: u32,
     /// It is to be treated as a disk with heads.
     pub rotational: bool,
-    /// Whose it is; nothing: as the system has it.
+    /// The owner; nothing: as the system has it.
     pub owner: Option<Owner>,
 }
 
@@ -36,7 +36,7 @@ impl BlockDevice {
     /// carries its requests out, another thread: the kernel asks while the device is made.
     ///
     /// # Errors
-    /// Where the kernel refuses; nothing is left behind then.
+    /// If the kernel refuses; nothing is left behind then.
     pub fn new(
         claim: Claim,
         export: &Export,
@@ -95,7 +95,7 @@ impl BlockDevice {
         device.follow(&mount.path().join(self.claim.name())).map_err(|why| why.to_string())
     }
 
-    /// Who has it open, in words; nothing where that cannot be seen.
+    /// The processes that have it open, in words; nothing if that cannot be seen.
     pub fn holders(&self) -> Vec<String> {
         self.device.map_or_else(Vec::new, |d| holders::of(d.number))
     }

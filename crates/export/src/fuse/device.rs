@@ -93,7 +93,7 @@ impl FuseDevice {
     /// The descriptor of a mount that the kernel has just made: says hello, and does not wait for anybody from then on.
     ///
     /// # Errors
-    /// Where the kernel speaks another protocol, or the mount is gone already.
+    /// If the kernel speaks another protocol, or the mount is gone already.
     pub(super) fn open(fd: OwnedFd) -> Result<FuseDevice, Errno> {
         let device = FuseDevice { fd };
         device.greet()?;
@@ -154,7 +154,7 @@ impl FuseDevice {
     /// Takes the next request, which lies on `buffer` then.
     ///
     /// # Errors
-    /// What the kernel says, where that is neither that nothing waits nor that the mount is gone.
+    /// If the kernel refuses, for another reason than that nothing waits or that the mount is gone.
     pub(super) fn receive(&self, buffer: &mut RequestBuffer) -> Result<Arrival, Errno> {
         loop {
             let mut places = [IoSliceMut::new(&mut buffer.head), IoSliceMut::new(&mut buffer.payload)];
@@ -183,7 +183,7 @@ impl FuseDevice {
     /// Waits until something arrives, for a thread that has nothing else to do.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel refuses.
     pub(super) fn wait(&self, limit: std::time::Duration) -> Result<(), Errno> {
         let limit = rustix::event::Timespec {
             tv_sec: limit.as_secs() as i64,

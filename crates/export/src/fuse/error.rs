@@ -1,9 +1,9 @@
-//! Why there is no mount, and what helps.
+//! The reason why there is no mount, and what helps.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a volume cannot be mounted.
+/// The reason why a volume cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel offers no FUSE.
@@ -47,7 +47,7 @@ pub enum MountError {
     Dead {
         /// Its place.
         path: PathBuf,
-        /// Why it stays.
+        /// The reason why it stays.
         why: String,
     },
     /// The kernel refused.

@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 /// In place of an offset: no pages are meant.
 const ATTRIBUTES_ONLY: i64 = -1;
 
-/// How a mount ended.
+/// The end of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmounted {
     /// Wholly.
@@ -40,7 +40,7 @@ pub enum Unmounted {
 /// A volume mounted as a file; dropping it unmounts.
 pub struct Mount {
     path: PathBuf,
-    /// How the kernel lists it, so that nobody else's mount is taken for it.
+    /// The kernel's entry for it, so that nobody else's mount is taken for it.
     listed: Option<mounts::Mount>,
     /// The session's alone to keep: with it goes whoever still waits.
     device: Weak<FuseDevice>,
@@ -49,11 +49,11 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a volume on `at`. What programs ask arrives at the session, which `serve` gives to whoever carries it out; it must not wait
-    /// for a request of the mount.
+    /// Mounts a volume on `at`. Requests of programs arrive at the session, which `serve` gives to whoever
+    /// carries it out; it must not wait for a request of the mount.
     ///
     /// # Errors
-    /// Where the kernel refuses, or the folder is no longer fit.
+    /// If the kernel refuses, or the folder is no longer fit.
     pub fn new(
         at: &Mountpoint,
         export: &Export,
@@ -97,10 +97,10 @@ impl Mount {
         }
     }
 
-    /// Unmounts. What the volume has not answered yet should be answered before.
+    /// Unmounts. Requests that the volume has not answered yet should be answered before.
     ///
     /// # Errors
-    /// Where the kernel does not let go.
+    /// If the kernel does not let go.
     pub fn unmount(mut self) -> Result<Unmounted, String> {
         self.end()
     }

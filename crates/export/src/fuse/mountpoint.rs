@@ -26,7 +26,7 @@ impl Mountpoint {
     /// Looks at `path`. The mount of a process that is gone is removed, as a socket that nobody listens on is.
     ///
     /// # Errors
-    /// Where something cannot be mounted there, with the mend.
+    /// If something cannot be mounted there, with the mend.
     pub fn claim(path: &Path) -> Result<Mountpoint, MountError> {
         device()?;
         for _ in 0..MOST_DEAD {

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use zerocopy::IntoBytes;
 
-/// How many seconds the kernel may answer `stat` by itself. Not for ever: a mount whose server is gone should look like one.
+/// The seconds for which the kernel may answer `stat` by itself. Not for ever: a mount whose server is gone
+/// should look like one.
 const TTL: u64 = 1;
 
 impl Session {

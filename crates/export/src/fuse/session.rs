@@ -1,7 +1,8 @@
 //! The requests of a mount are taken and answered on the thread that carries them out, from whose ring it hears that
 //! some wait. A request is one read of the device, its answer one write, and nothing lies between the two but the engine.
 //!
-//! What a mount holds is bounded in bytes ([`BUDGET`]): while that is used up, requests stay in the kernel, whose own they are.
+//! The memory of a mount is bounded in bytes ([`BUDGET`]): while that is used up, requests stay in the
+//! kernel, whose own they are.
 
 use super::attributes::Attributes;
 use super::counters::Counters;
@@ -82,7 +83,7 @@ pub struct Session {
     held: usize,
     most: usize,
     budget: usize,
-    /// Which of the thread's mounts it is.
+    /// Its index among the thread's mounts.
     index: u32,
     /// Changes that are inside the barrier and have not begun.
     next: Vec<usize>,
@@ -119,7 +120,7 @@ impl Session {
         self.index = index as u32;
     }
 
-    /// Whether requests may come: not while there are too many, nor when the mount is gone.
+    /// True if requests may come: not while there are too many, nor when the mount is gone.
     pub fn wants(&self) -> bool {
         !self.over && self.held < self.budget && self.tasks.len() < MOST
     }
@@ -129,12 +130,12 @@ impl Session {
         self.held
     }
 
-    /// Whether the mount is gone.
+    /// True if the mount is gone.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whatever comes from now on is refused.
+    /// Refuses every request from now on.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
@@ -142,7 +143,7 @@ impl Session {
     /// Waits until something arrives or `limit` is over, for a thread that has nothing else to do.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel refuses.
     pub fn wait(&self, limit: Duration) -> std::io::Result<()> {
         Ok(self.device.wait(limit)?)
     }
@@ -313,7 +314,7 @@ impl Session {
         self.ask(key, kind, offset, len, fua);
     }
 
-    /// The volume's answer to a request. What it brings about comes out of [`Session::follow_up`].
+    /// The volume's answer to a request. Its effects come out of [`Session::follow_up`].
     pub fn answer(&mut self, reply: Reply) {
         let Source::Mount { key, .. } = Source::of(reply.id) else { return };
         let key = usize::from(key);

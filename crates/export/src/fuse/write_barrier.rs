@@ -1,9 +1,11 @@
-//! Who may change the volume at the same time. Changes of whole blocks go side by side. One of a part of a block reads the
-//! block first and must then be alone: whatever else were written there between its read and its write would be undone.
+//! The barrier between changes of the volume at the same time. Changes of whole blocks go side by side. One
+//! of a part of a block reads the block first and must then be alone: whatever else were written there
+//! between its read and its write would be undone.
 
 use std::collections::VecDeque;
 
-/// The barrier of one mount. What may not go in yet is kept, in the order in which it came, so that nothing waits for ever.
+/// The barrier of one mount. Changes that may not go in yet are kept, in the order in which they came, so
+/// that nothing waits for ever.
 #[derive(Debug, Default)]
 pub(super) struct WriteBarrier {
     inside: usize,
@@ -13,7 +15,7 @@ pub(super) struct WriteBarrier {
 }
 
 impl WriteBarrier {
-    /// Whether change `key` may go in now; else it comes out of [`WriteBarrier::leave`] once it may.
+    /// True if change `key` may go in now; else it comes out of [`WriteBarrier::leave`] once it may.
     pub(super) fn enter(&mut self, alone: bool, key: usize) -> bool {
         if self.alone || !self.waiting.is_empty() || (alone && self.inside > 0) {
             self.waiting.push_back((alone, key));

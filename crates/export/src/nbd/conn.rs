@@ -1,8 +1,9 @@
 //! One connection without its socket: received bytes become requests, answers become bytes to send.
 //!
-//! Small requests are parsed in batches from a receive buffer; the payload of a large write is received straight into
-//! the aligned buffer that the volume gets, and a very large one goes on in parts while the rest of it arrives. Where a limit is reached the connection stops taking input (back-pressure)
-//! until answers are sent; nothing is allocated for a length that was not checked.
+//! Small requests are parsed in batches from a receive buffer; the payload of a large write is received
+//! straight into the aligned buffer that the volume gets, and a very large one goes on in parts while the
+//! rest of it arrives. At a limit the connection stops taking input (back-pressure) until answers are sent;
+//! nothing is allocated for a length that was not checked.
 
 mod pieces;
 mod ranges;
@@ -32,7 +33,7 @@ const DIRECT: usize = 16 << 10;
 /// Behind a write of so many bytes the next header is fetched alone, so that no payload follows it into the buffer.
 const LARGE: usize = 64 << 10;
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
     /// The client said goodbye, or closed its side.
@@ -305,13 +306,13 @@ impl Conn {
         }
     }
 
-    /// When [`Conn::tick`] has something to decide.
+    /// The time at which [`Conn::tick`] has something to decide.
     pub fn next_deadline(&self) -> Option<Instant> {
         let watched = [self.receiving.deadline(), self.sending.deadline()];
         [self.handshake_by, self.stop_by, self.linger_until].into_iter().chain(watched).flatten().min()
     }
 
-    /// Why the connection is over, if it is: closed, or nothing left to answer and to send.
+    /// The reason why the connection is over, if it is: closed, or nothing left to answer and to send.
     pub fn finished(&self) -> Option<Closed> {
         let waits = self.streaming.is_some() || self.ranges.len() > 0;
         let idle = self.table.len() == 0 && self.out.is_empty() && !waits;
@@ -323,32 +324,32 @@ impl Conn {
         }
     }
 
-    /// Whether its client has chosen the export, and nothing has ended it since.
+    /// True if its client has chosen the export, and nothing has ended it since.
     pub fn is_logged_in(&self) -> bool {
         matches!(self.phase, Phase::Transmission)
     }
 
-    /// Whether it was ended before all was answered and sent.
+    /// True if it was ended before all was answered and sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed(_))
     }
 
-    /// Whether transmission has not begun.
+    /// True if transmission has not begun.
     pub fn is_in_handshake(&self) -> bool {
         matches!(self.phase, Phase::Handshake(_))
     }
 
-    /// Whether input is taken.
+    /// True if input is taken.
     pub fn wants_read(&self) -> bool {
         !self.paused && !self.start_tls && matches!(self.phase, Phase::Handshake(_) | Phase::Transmission)
     }
 
-    /// Whether there is something to send.
+    /// True if there is something to send.
     pub fn wants_write(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Whether a limit holds input back.
+    /// True if a limit holds input back.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
@@ -368,7 +369,7 @@ impl Conn {
         self.out.queued()
     }
 
-    /// Whether the client was told to start TLS; asking forgets it. The bytes to send up to then are in the clear.
+    /// True if the client was told to start TLS; asking forgets it. The bytes to send up to then are in the clear.
     pub fn take_start_tls(&mut self) -> bool {
         std::mem::take(&mut self.start_tls)
     }

@@ -49,7 +49,7 @@ impl Export {
         self
     }
 
-    /// Whether a client that asks for `name` means this export.
+    /// True if a client that asks for `name` means this export.
     pub fn answers_to(&self, name: &str) -> bool {
         name.is_empty() || name == self.name
     }

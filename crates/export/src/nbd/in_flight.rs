@@ -35,7 +35,7 @@ impl InFlight {
         InFlight { places: vec![None; n], free: (0..n).rev().map(|i| i as u16).collect() }
     }
 
-    /// Whether every place is taken.
+    /// True if every place is taken.
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
     }

@@ -4,7 +4,7 @@ use super::export::Export;
 use super::output::Output;
 use super::proto::{self, Wire, handshake, info, option, reply};
 
-/// Whether the connection is under TLS.
+/// The state of TLS on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
     /// Not offered.
@@ -63,12 +63,12 @@ impl Negotiation {
         }
     }
 
-    /// Whether structured replies were agreed on.
+    /// True if structured replies were agreed on.
     pub fn structured(&self) -> bool {
         self.structured
     }
 
-    /// Whether base:allocation was chosen for the export in use.
+    /// True if base:allocation was chosen for the export in use.
     pub fn allocation(&self) -> bool {
         self.meta_for.is_some()
     }

@@ -63,7 +63,7 @@ impl Output {
         self.heads.len() - self.heads_sent
     }
 
-    /// Whether everything is sent.
+    /// True if everything is sent.
     pub fn is_empty(&self) -> bool {
         self.queued == 0
     }

@@ -132,7 +132,7 @@ pub mod cmd {
     pub const CACHE: u16 = 5;
     /// Zero a range.
     pub const WRITE_ZEROES: u16 = 6;
-    /// Which parts hold data.
+    /// Asks which parts hold data.
     pub const BLOCK_STATUS: u16 = 7;
 }
 

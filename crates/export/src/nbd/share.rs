@@ -1,4 +1,4 @@
-//! Who may hold how much of the memory that all connections of a server share.
+//! The division of the memory that all connections of a server share.
 //!
 //! Each connection has a minimum to itself, which nobody else can take. A request that finds no more room than that
 //! proceeds in pieces of it, so that none of any size ever waits for another connection. The rest is common. A
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Pieces of a request are multiples of this, in bytes: the largest block that an export can have.
 const PIECE: u64 = 64 << 10;
-/// How many times what is free the connections of one peer may hold together.
+/// The multiple of the free memory that the connections of one peer may hold together.
 const PEER: u64 = 3;
 
 /// The memory of one server.
@@ -57,7 +57,7 @@ impl Budget {
 pub struct PeerUse(Arc<AtomicU64>);
 
 impl PeerUse {
-    /// Whether no connection of the peer is left.
+    /// True if no connection of the peer is left.
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -31,7 +31,7 @@ pub enum Command {
     },
     /// The range will be read soon.
     Cache,
-    /// Which parts hold data.
+    /// Asks which parts hold data.
     Status {
         /// One extent is enough.
         one: bool,

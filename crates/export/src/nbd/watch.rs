@@ -26,7 +26,7 @@ impl Watch {
         self.moved = 0;
     }
 
-    /// When the client counts as stalled.
+    /// The time at which the client counts as stalled.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }

@@ -18,10 +18,10 @@ const PATH: &str = "/dev/ublk-control";
 /// Between two looks at whether a command is still worth waiting for.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether this kernel and this user can have ublk devices that outlive their service.
+/// Checks that this kernel and this user can have ublk devices that outlive their service.
 ///
 /// # Errors
-/// Why not.
+/// If it cannot be done.
 pub fn available() -> Result<(), UblkError> {
     Control::open().map(drop)
 }

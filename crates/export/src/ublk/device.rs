@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 
 /// Slots of a queue: more than a disk takes at once, and few enough that one submission hands all of them over.
 const DEPTH: u16 = 128;
-/// How long the kernel may take to let go of a server that has ended: it waits for that one's own I/O.
+/// The time that the kernel may take to let go of a server that has ended: it waits for that one's own I/O.
 const LETTING_GO: Duration = Duration::from_secs(60);
-/// How long it may take to find out whether a device is in use.
+/// The time that it may take to find out whether a device is in use.
 const LOOKING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 /// The kernel's list of the devices.
 const LIST: &str = "/sys/class/ublk-char";
 
-/// How [`Device::claim`] came by the device.
+/// The way [`Device::claim`] came by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// It is new.
@@ -57,11 +57,12 @@ pub enum Left {
 }
 
 impl Device {
-    /// The device of the volume that `identity` tells from all others, for the name `name`: the one that its last server left,
-    /// or a new one with a queue for each of `threads`. What was left and does not fit is deleted if nobody has it open.
+    /// The device of the volume that `identity` tells from all others, for the name `name`: the one that its
+    /// last server left, or a new one with a queue for each of `threads`. A device that was left and does not
+    /// fit is deleted if nobody has it open.
     ///
     /// # Errors
-    /// Where there is no ublk, somebody else serves the device, or its users would be deceived.
+    /// If there is no ublk, somebody else serves the device, or its users would be deceived.
     pub fn claim(identity: &str, name: Name, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
         let control = Control::open()?;
         let token = token(identity);
@@ -93,7 +94,7 @@ impl Device {
     /// that. Given up once `given_up`.
     ///
     /// # Errors
-    /// Where they do not, or the kernel refuses. Then the volume has no device any more.
+    /// If they do not, or the kernel refuses. Then the volume has no device any more.
     pub fn renew(
         self,
         identity: &str,
@@ -153,7 +154,7 @@ impl Device {
         self.size
     }
 
-    /// Whether it is as large as `traits` say.
+    /// True if it is as large as `traits` say.
     pub fn is_as_large(&self, traits: &Traits) -> bool {
         self.size == traits.bytes()
     }
@@ -166,18 +167,18 @@ impl Device {
     /// Its queues, each for one thread.
     ///
     /// # Errors
-    /// Where their descriptors cannot be mapped.
+    /// If their descriptors cannot be mapped.
     pub fn queues(&self) -> Result<Vec<Queue>, UblkError> {
         (0..self.queues)
             .map(|n| Queue::new(self.served.clone(), n).map_err(|e| UblkError::os("mapping a queue", e)))
             .collect()
     }
 
-    /// Lets requests come, once the threads have the queues: returns when they do. What its users had asked the last server is
-    /// asked again. Given up once `given_up`.
+    /// Lets requests come, once the threads have the queues: returns when they do. Requests of its users to
+    /// the last server are made again. Given up once `given_up`.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn go_live(&mut self, given_up: impl Fn() -> bool) -> Result<(), UblkError> {
         let what = match self.origin {
             Origin::Made => uapi::START_DEV,
@@ -198,7 +199,7 @@ impl Device {
     /// Gives a live device another size.
     ///
     /// # Errors
-    /// Where the kernel cannot.
+    /// If the kernel cannot.
     pub fn resize(&mut self, bytes: u64) -> Result<(), UblkError> {
         if !self.control.can_resize() {
             return Err(UblkError::NoResize);

@@ -1,9 +1,9 @@
-//! Why there is no ublk device, and what helps.
+//! The reason why there is no ublk device, and what helps.
 
 use crate::blockdev::BlockError;
 use std::io;
 
-/// Why a volume cannot be a ublk device.
+/// The reason why a volume cannot be a ublk device.
 #[derive(Debug, thiserror::Error)]
 pub enum UblkError {
     /// No driver.
@@ -28,7 +28,7 @@ pub enum UblkError {
     Served {
         /// The device's number.
         id: u32,
-        /// Who serves it.
+        /// The process that serves it.
         pid: i32,
     },
     /// The device of this volume has another form than the volume by now, and somebody uses it.
@@ -62,7 +62,7 @@ pub enum UblkError {
     Os {
         /// The attempt.
         what: String,
-        /// Why it failed.
+        /// The reason why it failed.
         why: io::Error,
     },
 }

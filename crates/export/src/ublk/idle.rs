@@ -1,8 +1,9 @@
 //! A device that nobody uses, and that nobody can claim as long as that is relied on.
 //!
-//! To know it the node must be opened, and what a user left in the page cache written: the kernel takes a closed file from its process before
-//! it has done so. Both wait for answers of the very service that asks. Whoever waits so in the kernel cannot be killed, and a
-//! service that cannot end could never be followed by another; so a process of its own does it, which holds nothing that would be missed.
+//! To know it the node must be opened, and what a user left in the page cache written: the kernel takes a
+//! closed file from its process before it has done so. Both wait for answers of the very service that asks. A
+//! process that waits so in the kernel cannot be killed, and a service that cannot end could never be
+//! followed by another; so a process of its own does it, which holds nothing that would be missed.
 
 use super::users;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -94,7 +94,7 @@ impl Traits {
         None
     }
 
-    /// Whether a device made with `then` is the same in everything.
+    /// True if a device made with `then` is the same in everything.
     pub(super) fn same(&self, then: &Parameters) -> bool {
         let now = self.parameters();
         (now.attrs, now.sectors, now.logical_shift, now.physical_shift)

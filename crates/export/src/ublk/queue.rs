@@ -89,7 +89,7 @@ pub struct Queue {
     served: Arc<Served>,
     descriptors: Descriptors,
     number: u16,
-    /// Which of the thread's queues it is.
+    /// Its index among the thread's queues.
     index: u32,
     slots: Box<[Slot]>,
     /// Answers that go to the kernel at the end of the turn: slot and result.
@@ -266,12 +266,12 @@ impl Queue {
         self.answers = answers;
     }
 
-    /// Whether its device is stopped and nothing of it comes any more.
+    /// True if its device is stopped and nothing of it comes any more.
     pub fn is_over(&self) -> bool {
         self.gone == self.served.depth
     }
 
-    /// Whether answers wait for [`Queue::flush`].
+    /// True if answers wait for [`Queue::flush`].
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }

@@ -46,7 +46,7 @@ pub(super) const DEAD: u16 = 0;
 /// Its server is gone, and requests wait for the next.
 pub(super) const QUIESCED: u16 = 2;
 
-/// How a command on the control device is passed.
+/// The form of a command on the control device.
 #[derive(Debug, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct ControlCommand {
@@ -114,7 +114,7 @@ pub(super) struct Parameters {
     pub(super) pad: u32,
 }
 
-/// How a command on a queue is passed.
+/// The form of a command on a queue.
 #[derive(Debug, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct IoCommand {

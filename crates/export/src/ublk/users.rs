@@ -1,4 +1,5 @@
-//! Who has a block device open. The kernel keeps the number to itself, so it is asked in the ways there are.
+//! The users who have a block device open. The kernel keeps the number to itself, so it is asked in the ways
+//! there are.
 
 use loligo_block::processes;
 use rustix::fs::{FileType, Mode, OFlags, makedev, open, stat};
@@ -6,7 +7,7 @@ use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether anybody uses the device `name` of `/dev`, as far as can be seen: file systems, swap, and whatever else claims it
+/// True if anybody uses the device `name` of `/dev`, as far as can be seen: file systems, swap, and whatever else claims it
 /// in the kernel, and open and mapped files of all processes but this one.
 pub(super) fn in_use(name: &str) -> bool {
     is_there(name) && (claimed(&Path::new("/dev").join(name)) || opened_by_others(name))
@@ -71,7 +72,7 @@ fn opened(devices: &[u64]) -> bool {
     })
 }
 
-/// Whether a process has it in its memory: that outlives the descriptor that it was mapped by.
+/// True if a process has it in its memory: that outlives the descriptor that it was mapped by.
 fn mapped(process: &Path, devices: &[u64]) -> bool {
     let Ok(maps) = std::fs::read_to_string(process.join("maps")) else { return false };
     let files = process.join("map_files");

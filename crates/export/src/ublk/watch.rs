@@ -1,4 +1,5 @@
-//! When it is worth looking whether a device's users have gone: the kernel says when somebody closes its node.
+//! The time at which it is worth looking whether a device's users have gone: the kernel says when somebody
+//! closes its node.
 
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use rustix::io::Errno;
@@ -32,7 +33,7 @@ impl Watch {
         Watch { closings: closings().ok(), closed: false, last: None }
     }
 
-    /// Whether somebody has closed it since the last look, or that one is a while ago.
+    /// True if somebody has closed it since the last look, or that one is a while ago.
     pub fn is_due(&mut self) -> bool {
         self.closed |= self.heard();
         self.last.is_none_or(|last| {

@@ -13,9 +13,9 @@ const FORM: Form =
     Form { magic: b"LOLIGOPL", title: "loligo pool, do not overwrite", len: POOL_SUPERBLOCK, near: 256 };
 /// Version of the table.
 const VERSION: u32 = 1;
-/// Where the superblocks are: where those of a cache would be.
+/// The bytes of the superblocks: where those of a cache would be.
 pub const POOL_SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
-/// Where the two places of the table begin.
+/// The byte at which the two places of the table begin.
 pub const TABLES: u64 = 1 << 20;
 /// Member numbers are below this.
 pub const MAX_MEMBERS: u16 = 4096;
@@ -38,14 +38,14 @@ pub const NAME_LEN: usize = 188;
 const CORE_AT: usize = 256;
 const CORE_LEN: usize = 252;
 
-/// How a pool divides its device.
+/// The division of a pool's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Division {
     /// Bytes of the device in use.
     pub size: u64,
     /// Bytes of an extent, a power of two.
     pub extent: u64,
-    /// Where extent 0 begins.
+    /// The byte at which extent 0 begins.
     pub start: u64,
     /// Extents.
     pub extents: u32,
@@ -55,7 +55,7 @@ impl Division {
     /// For a device of `size` bytes: extents as small as may be.
     ///
     /// # Errors
-    /// Where it is too small.
+    /// If it is too small.
     pub fn new(size: u64) -> Result<Division, PoolError> {
         Division::by(size, size.div_ceil(NEW_EXTENTS).next_power_of_two().max(MIN_EXTENT))
     }
@@ -73,7 +73,7 @@ impl Division {
     /// The same extents and more, on a device that has `size` bytes by now.
     ///
     /// # Errors
-    /// Where it did not grow by an extent, or there would be too many.
+    /// If it did not grow by an extent, or there would be too many.
     pub fn grown(&self, size: u64) -> Result<Division, PoolError> {
         let next = Division::by(size, self.extent)?;
         if next.extents <= self.extents {
@@ -86,12 +86,12 @@ impl Division {
         Ok(next)
     }
 
-    /// Where place `which` of the table is.
+    /// The byte of place `which` of the table.
     pub fn table(&self, which: u8) -> u64 {
         TABLES + u64::from(which) * TABLE_ROOM
     }
 
-    /// Where extent `n` is.
+    /// The byte of extent `n`.
     pub fn extent_at(&self, n: u32) -> u64 {
         self.start + u64::from(n) * self.extent
     }
@@ -100,7 +100,7 @@ impl Division {
 /// Bytes kept for one place of the table: as many members and extents as there may be.
 const TABLE_ROOM: u64 =
     (HEADER as u64 + MAX_MEMBERS as u64 * MEMBER as u64 + MAX_EXTENTS * EXTENT as u64).next_multiple_of(4096);
-/// Where extent 0 begins.
+/// The byte at which extent 0 begins.
 const START: u64 = (TABLES + 2 * TABLE_ROOM).next_multiple_of(1 << 20);
 
 /// The superblock's fields.
@@ -110,9 +110,9 @@ pub struct PoolSuper {
     pub generation: u64,
     /// Names the pool.
     pub uuid: [u8; 16],
-    /// How the device is divided.
+    /// The division of the device.
     pub division: Division,
-    /// Which place the table is in.
+    /// The place that the table is in.
     pub which: u8,
     /// Bytes of the table.
     pub table_len: u32,
@@ -120,7 +120,7 @@ pub struct PoolSuper {
     pub table_crc: u32,
 }
 
-/// How a pool was found.
+/// The state in which a pool was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Here it is.
@@ -132,10 +132,10 @@ pub enum Found {
 }
 
 impl PoolSuper {
-    /// What lies on `dev`.
+    /// Tells what lies on `dev`.
     ///
     /// # Errors
-    /// Where a pool is damaged or of a later version, or the device fails.
+    /// If a pool is damaged or of a later version, or the device fails.
     pub fn look(dev: &mut dyn SyncIo) -> Result<Found, PoolError> {
         let mut copies = Vec::new();
         let (mut blank, mut first) = (false, true);
@@ -167,7 +167,7 @@ impl PoolSuper {
         }
     }
 
-    /// What the table carries to show whose it is.
+    /// The id that the table carries to show whose it is.
     pub fn pool_id(&self) -> u64 {
         u64_at(&self.uuid, 0).unwrap_or(0)
     }

@@ -14,7 +14,7 @@ use crate::guard::Says;
 use loligo_block::IoError;
 use thiserror::Error;
 
-/// Why a pool cannot be made, opened or changed.
+/// The reason why a pool cannot be made, opened or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PoolError {
     /// Neither place holds the magic: no pool.
@@ -51,7 +51,7 @@ pub enum PoolError {
 }
 
 impl PoolError {
-    /// How a copy that reads so counts beside another.
+    /// The weight of a copy that reads so beside another.
     pub fn says(&self) -> Says {
         match self {
             PoolError::Absent => Says::Nothing,

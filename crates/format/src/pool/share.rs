@@ -1,5 +1,6 @@
-//! Which extents of its share a cache needs. Its layout is that of the largest share; what lies before the slots is there
-//! always, of the slots and of the index pages that speak of them only as many as are in use.
+//! The extents of its share that a cache needs. Its layout is that of the largest share. The part before the
+//! slots is always there. Of the slots, and of the index pages that speak of them, only as many are there as
+//! are in use.
 
 use crate::layout::{Layout, SHARD_BASE};
 use crate::page::PER_PAGE;
@@ -42,7 +43,7 @@ pub fn needed(layout: &Layout, extent: u64, limit: u32) -> Vec<u32> {
     ranges(layout, extent, limit).into_iter().flatten().collect()
 }
 
-/// How many extents that are.
+/// The number of extents that are needed.
 pub fn count(layout: &Layout, extent: u64, limit: u32) -> u32 {
     ranges(layout, extent, limit).iter().map(|r| r.end - r.start).sum()
 }
@@ -91,7 +92,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn more_slots_never_need_fewer_extents_and_all_slots_need_all_that_the_layout_uses() {
+    fn more_slots_need_no_fewer_extents_and_all_need_the_whole() {
         for shards in [1, 3] {
             let l = Layout::new(512 * MIB, shards, 2 * MIB).unwrap();
             let mut before: BTreeSet<u32> = BTreeSet::new();
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_for_a_number_of_extents_is_the_limit_with_those_it_needs() {
+    fn the_limit_for_some_extents_is_the_limit_with_those_it_needs() {
         let l = Layout::new(2048 * MIB, 2, 2 * MIB).unwrap();
         for extents in 1..=600 {
             let Some(limit) = limit_for(&l, 4 * MIB, extents) else { continue };
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_share_of_a_large_layout_costs_little_beside_its_slots() {
+    fn a_small_share_of_a_large_layout_adds_little_to_its_slots() {
         // 64 GiB at most, 1 GiB now.
         let l = Layout::new(65_536 * MIB, 1, 16 * MIB).unwrap();
         let extents = count(&l, 4 * MIB, 262_144);

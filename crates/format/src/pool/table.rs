@@ -1,4 +1,4 @@
-//! Who has which extents: the table of a pool, and what may be changed in it.
+//! The owners of extents: the table of a pool, and what may be changed in it.
 
 use super::format::{Division, MAX_MEMBERS, NAME_LEN};
 use super::{PoolError, share};
@@ -17,7 +17,7 @@ pub struct Member {
     pub number: u16,
     /// Shards of its cache.
     pub shards: u16,
-    /// What it gets of what several want, in proportion.
+    /// Its weight when what several want is divided.
     pub weight: u32,
     /// Bytes that nobody takes from it.
     pub min: u64,
@@ -32,10 +32,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// How its cache is laid out.
+    /// The layout of its cache.
     ///
     /// # Errors
-    /// Where it cannot be.
+    /// If it cannot be.
     pub fn layout(&self) -> Result<Layout, PoolError> {
         let layout = Layout::new(self.max, self.shards, self.journal_len)
             .map_err(|e| PoolError::Refused(format!("member {}: {e}", self.number)))?;
@@ -52,12 +52,12 @@ impl Member {
     }
 }
 
-/// Whose an extent is.
+/// The owner of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The member's number.
     pub member: u16,
-    /// Which of its extents.
+    /// Its index among the extents of the share.
     pub index: u32,
 }
 
@@ -75,10 +75,10 @@ impl Table {
         Table { members: Vec::new(), owners: vec![None; division.extents as usize], extent: division.extent }
     }
 
-    /// What was read from a device.
+    /// A table read from a device.
     ///
     /// # Errors
-    /// Where it contradicts itself.
+    /// If it contradicts itself.
     pub fn new(
         members: Vec<Member>,
         owners: Vec<Option<Owner>>,
@@ -127,7 +127,7 @@ impl Table {
     /// Says what the core of a member is, which was not known.
     ///
     /// # Errors
-    /// Where it is none, or another member has that core.
+    /// If it is none, or another member has that core.
     pub fn identify(&mut self, number: u16, core: &str) -> Result<(), PoolError> {
         if let Some(have) = self.members.iter().find(|m| m.number != number && m.core == core) {
             return Err(PoolError::Refused(format!(
@@ -145,7 +145,7 @@ impl Table {
         &self.members
     }
 
-    /// Whose each extent is.
+    /// The owner of each extent.
     pub fn owners(&self) -> &[Option<Owner>] {
         &self.owners
     }
@@ -159,7 +159,7 @@ impl Table {
     /// The same, or a refusal.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn known(&self, number: u16) -> Result<&Member, PoolError> {
         self.member(number).ok_or(PoolError::NoMember(number))
     }
@@ -178,7 +178,7 @@ impl Table {
     /// Slots in use in each shard of a member.
     ///
     /// # Errors
-    /// Where it is none, or lacks what it cannot be without.
+    /// If it is none, or lacks what it cannot be without.
     pub fn limit(&self, number: u16) -> Result<u32, PoolError> {
         let layout = self.known(number)?.layout()?;
         let have = self.extents_of(number).into_keys().collect();
@@ -191,7 +191,7 @@ impl Table {
         bytes.div_ceil(self.extent).try_into().unwrap_or(u32::MAX)
     }
 
-    /// Extents that a member gets for its promise. That may be some fewer than the bytes are: at times one more would be of no use
+    /// Extents that a member gets for its promise. They may be some fewer than the bytes are: at times one more would be of no use
     /// without another.
     pub fn entitled(&self, m: &Member) -> u32 {
         self.useful(m, self.extents_in(m.min))
@@ -219,7 +219,8 @@ impl Table {
         self.members.iter().map(missing).sum()
     }
 
-    /// What members beside `number` have and are promised, in words, those with most first; empty where there are none.
+    /// The extents that members beside `number` have and are promised, in words, those with most first; empty
+    /// where there are none.
     fn others(&self, number: u16) -> String {
         let mut has = BTreeMap::new();
         for owner in self.owners.iter().flatten() {
@@ -241,7 +242,7 @@ impl Table {
     /// Adds a member with what it is promised. Its extents of the device.
     ///
     /// # Errors
-    /// Where its number, name or core is taken, its sizes cannot be, or there is no room.
+    /// If its number, name or core is taken, its sizes cannot be, or there is no room.
     pub fn attach(&mut self, m: Member) -> Result<Vec<u32>, PoolError> {
         let refused = |what: String| Err(PoolError::Refused(what));
         if m.number >= MAX_MEMBERS {
@@ -299,7 +300,7 @@ impl Table {
     /// Takes a member out; all its extents are free.
     ///
     /// # Errors
-    /// Where it is none.
+    /// If it is none.
     pub fn detach(&mut self, number: u16) -> Result<(), PoolError> {
         self.known(number)?;
         self.members.retain(|m| m.number != number);
@@ -310,7 +311,7 @@ impl Table {
     /// Changes what a member is promised, and what it gets of the rest.
     ///
     /// # Errors
-    /// Where it is none, or that cannot be.
+    /// If it is none, or that cannot be.
     pub fn promise(&mut self, number: u16, min: u64, weight: u32) -> Result<(), PoolError> {
         let mut next = self.clone();
         let at = next.members.binary_search_by_key(&number, |m| m.number);
@@ -344,7 +345,7 @@ impl Table {
     /// Gives a member what it needs for `limit` slots in each shard, or takes what it does not.
     ///
     /// # Errors
-    /// Where it is none, there are not so many free, or it would have too few.
+    /// If it is none, there are not so many free, or it would have too few.
     pub fn resize(&mut self, number: u16, limit: u32) -> Result<(), PoolError> {
         let layout = self.known(number)?.layout()?;
         if limit < share::MIN_SLOTS || limit > share::most(&layout) {

@@ -111,7 +111,8 @@ fn check_folder(wanted: &Adopt, mapped: &str, cluster: &Cluster) -> Result<(Plac
     };
     ensure!(
         uuid == mapped,
-        "{} is the folder of OSD {uuid}, and osd.{id} of the cluster is {mapped}: check --osd-dir and --conf",
+        "{} is the folder of OSD {uuid}, but osd.{id} of the cluster is {mapped}: check --osd-dir and \
+        --conf",
         dir.display()
     );
     let kind = text("type").unwrap_or_else(|_| "bluestore".to_owned());
@@ -150,13 +151,13 @@ fn check_host(wanted: &Adopt, place: &Place, daemon: &DaemonClient) -> Result<()
     }
     ensure!(
         daemon.volumes()?.iter().all(|v| v.name != place.volume()),
-        "there is a volume '{}' already, which is no OSD's: delete it first, or give it another name",
+        "volume '{}' exists already and is no OSD's: delete it first, or give it another name",
         place.volume()
     );
     Ok(())
 }
 
-/// The cache is free, or can be made. Whether it is this OSD's already, whose device has `label`.
+/// The cache is free, or can be made. True if it is this OSD's already, whose device has `label`.
 fn check_cache(wanted: &Adopt, devices: &Devices, label: Option<&CoreLabel>, map: &Map) -> Result<bool> {
     devices.distinct()?;
     if let Some(link) = linked_from(&devices.cache, Path::new("")) {
@@ -173,7 +174,7 @@ fn check_cache(wanted: &Adopt, devices: &Devices, label: Option<&CoreLabel>, map
         .filter(|sb| label.is_some_and(|l| l.cache == sb.uuid));
     match &own {
         Some(sb) if sb.mode.name() != wanted.behind.mode => say!(
-            "osd.{}: its cache was in {} and is in {} from now on: --mode says otherwise",
+            "osd.{}: its cache changes from mode {} to {}; --mode chooses another",
             wanted.id,
             sb.mode.name(),
             wanted.behind.mode
@@ -193,8 +194,9 @@ fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
         let origin = origin(dir)?;
         ensure!(
             !is_volume(&origin),
-            "osd.{id} was adopted, and its 'block' leads to {}, a volume that this host does not know any more: give its own device with \
-             --data, and the cache that it had ('loligo probe DEVICE' says whose one is)",
+            "osd.{id} was adopted, but its 'block' leads to {}, a volume that this host no longer \
+            knows. Give its own device with --data and its former cache with --cache; 'loligo probe \
+            DEVICE' says whose a cache is",
             origin.display()
         );
         return Ok(origin);
@@ -204,23 +206,24 @@ fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
     };
     ensure!(
         device_id(&dir.join(&origin)).is_some_and(|now| device_id(data) == Some(now)),
-        "'block' of osd.{id} leads to {}, and --data names {}: leave --data out, which is for an OSD whose volume this host has forgotten",
+        "'block' of osd.{id} leads to {}, but --data names {}: leave --data out. It is for an OSD whose \
+        volume this host no longer knows",
         origin.display(),
         data.display()
     );
     Ok(origin)
 }
 
-/// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
+/// Refuses another cache where the one before may hold what the core lacks. Overwriting data on the new one is another matter.
 fn lacks_nothing(label: &CoreLabel, core: &Path, id: u32) -> Result<()> {
     let lost = match label.lacks() {
         Some(0) => return Ok(()),
         Some(n) => format!("{n} bytes that the disk does not have"),
-        None => "whatever the disk did not have when it was served last".to_owned(),
+        None => "an unknown amount of data that the disk does not have".to_owned(),
     };
     bail!(
-        "{} belongs to cache {}, which holds {lost}, and --force does not give that up: adopt osd.{id} with that cache; where it is lost, \
-         have the cluster make up for the OSD ('ceph osd purge')",
+        "{} belongs to cache {}, which holds {lost}. --force does not give that up: adopt osd.{id} with \
+        that cache. If the cache is lost, remove the OSD from the cluster with 'ceph osd purge'",
         core.display(),
         label.cache_text()
     )
@@ -232,13 +235,14 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     let mut dev = look_at(core).with_context(|| format!("the OSD's device {path}"))?;
     ensure!(
         !is_encrypted(core),
-        "{path} is encrypted by dm-crypt: its first block would be veiled behind the encryption, and ceph-volume opens it only for its OSD"
+        "{path} is encrypted by dm-crypt, and cannot be adopted: its first block would be hidden behind \
+        the encryption, and ceph-volume opens it only for its OSD"
     );
     let raw = first_block(&mut dev).with_context(|| format!("the OSD's device {path}"))?;
     if let Ok(label) = in_place_label::decode(&raw) {
         ensure!(
             label.name == place.volume(),
-            "{path} is the core of volume '{}', and not of osd.{}",
+            "{path} is the core of volume '{}', not of osd.{}",
             label.name,
             place.id
         );
@@ -246,7 +250,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
         if let Some(uuid) = MaskedHead::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
             ensure!(
                 uuid == place.uuid,
-                "{path} is the store of OSD {uuid}, and osd.{} is {}",
+                "{path} is the store of OSD {uuid}, but osd.{} is {}",
                 place.id,
                 place.uuid
             );
@@ -255,8 +259,8 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     }
     if let Ok(label) = CoreLabel::load(&mut dev) {
         bail!(
-            "{path} is the core of volume '{}' behind a label of its own: 'loligo osd prepare' made it, and only its volume can serve it \
-             ('loligo volume create --data-offset {}')",
+            "{path} is the core of volume '{}' behind a label, made by 'loligo osd prepare'. Only its \
+            volume can serve it: run 'loligo volume create --data-offset {}'",
             label.name,
             label.data_start
         );
@@ -270,19 +274,20 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     );
     ensure!(
         MaskedHead::before(raw).is_some(),
-        "the label of BlueStore on {path} has more than {} bytes: it has no room behind one of ours",
+        "BlueStore's label on {path} has more than {} bytes: it does not fit behind Loligo's label",
         body::MOST
     );
     if let Some(at) = labels::on(&mut dev)?.first() {
         bail!(
-            "{path} holds a further copy of BlueStore's label at byte {at} (bluestore_bdev_label_multi): it would be found there, so such \
-             a store cannot be hidden; make it anew with 'loligo osd remove' and 'prepare'"
+            "{path} holds another copy of BlueStore's label at byte {at} (bluestore_bdev_label_multi). \
+            Ceph would find the store by that copy, so it cannot be hidden. Make the OSD anew with \
+            'loligo osd remove' and 'loligo osd prepare'"
         );
     }
     Ok(None)
 }
 
-/// Whether a device is one of dm-crypt's.
+/// True if a device is one of dm-crypt's.
 fn is_encrypted(path: &Path) -> bool {
     let Ok(s) = rustix::fs::stat(path) else { return false };
     let number = format!("{}:{}", rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
@@ -352,10 +357,10 @@ pub(super) mod tests {
         let own = look(OURS, Some("osd4")).expect("it is ours");
         assert_eq!(own.map(|label| label.cache), Some([3; 16]));
         let why = look(ANOTHER, Some("osd4")).expect_err("the number is no proof");
-        assert!(why.contains(&format!("is the store of OSD {ANOTHER}, and osd.4 is {OURS}")), "{why}");
+        assert!(why.contains(&format!("is the store of OSD {ANOTHER}, but osd.4 is {OURS}")), "{why}");
         let why = look(ANOTHER, None).expect_err("the same of a bare one");
         assert!(why.contains(&format!("begins with that of OSD {ANOTHER}")), "{why}");
         let why = look(OURS, Some("osd5")).expect_err("another number");
-        assert!(why.contains("core of volume 'osd5', and not of osd.4"), "{why}");
+        assert!(why.contains("core of volume 'osd5', not of osd.4"), "{why}");
     }
 }

@@ -11,12 +11,12 @@ impl Disk {
         self.bad.extend(first..first + block / SECTOR);
     }
 
-    /// Whether any sector cannot be read.
+    /// True if any sector cannot be read.
     pub fn has_bad(&self) -> bool {
         !self.bad.is_empty()
     }
 
-    /// Whether any of `count` sectors from `first` on cannot be read.
+    /// True if any of `count` sectors from `first` on cannot be read.
     pub(super) fn any_bad(&self, first: u64, count: u64) -> bool {
         self.bad.range(first..first + count).next().is_some()
     }

@@ -5,18 +5,18 @@ use super::{Disk, Flight, Pending, put, slice};
 use loligo_block::{IoError, IoKind, Op, OpKind};
 use std::collections::BTreeMap;
 
-/// What a failed flush has lost.
+/// The writes that a failed flush has lost.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
     /// Seen by reads until the process ends, and nowhere else.
     pub(super) lost: Vec<Pending>,
     failures: u64,
-    /// How many each owner has been told of: each has a description of its own.
+    /// The number that each owner has been told of: each has a description of its own.
     told: BTreeMap<usize, u64>,
 }
 
 impl Disk {
-    /// Whether reads see anything that no later flush will make durable.
+    /// True if reads see anything that no later flush will make durable.
     pub fn has_forgotten(&self) -> bool {
         !self.forgotten.lost.is_empty()
     }
@@ -24,14 +24,14 @@ impl Disk {
     /// Of two flushes of one owner at once, one alone would be told of a failure: an engine is not to ask for that.
     ///
     /// # Panics
-    /// Where it does.
+    /// If it does.
     pub(super) fn check_flushes(&self, owner: usize, op: &Op) {
         let flush = |op: &Op| matches!(op.kind, OpKind::Flush);
         let two = flush(op) && self.flight.iter().any(|f| f.owner == owner && flush(&f.op));
         assert!(!(two && self.traits.forgets), "owner {owner} asks for a second flush beside one under way");
     }
 
-    /// How the flush `f` ends, whose result would be `result`.
+    /// Ends the flush `f`, whose result would be `result`.
     pub(super) fn flushed(&mut self, f: &Flight, result: Result<(), IoError>) -> Result<(), IoError> {
         if !self.traits.forgets || !matches!(f.op.kind, OpKind::Flush) || self.gone {
             return result;
@@ -48,7 +48,8 @@ impl Disk {
         Err(IoError::new(IoKind::Io, "injected: another's flush failed"))
     }
 
-    /// What was completed before `captured` and is not durable counts as flushed; some of its sectors are on the medium.
+    /// Counts writes as flushed that were completed before `captured` and are not durable; some of their
+    /// sectors are on the medium.
     fn forget(&mut self, captured: u64) {
         let Some(media) = &mut self.media else { return };
         while self.log.front().is_some_and(|p| p.seq < captured)

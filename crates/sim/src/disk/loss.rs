@@ -1,8 +1,8 @@
-//! What a crash leaves of writes that were not durable yet.
+//! The remains that a crash leaves of writes that were not durable yet.
 
 use crate::rng::Rng;
 
-/// Which sectors of one write reach the medium.
+/// The sectors of one write that reach the medium.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Subset {
     None,
@@ -34,7 +34,7 @@ impl Subset {
     }
 }
 
-/// Which of the completed but unflushed writes reach the medium at a power loss.
+/// The choice of completed but unflushed writes that reach the medium at a power loss.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LossStyle {
     None,

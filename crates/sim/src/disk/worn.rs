@@ -47,7 +47,7 @@ impl Disk {
         self.worn.ranges.retain(|w| now < w.until);
     }
 
-    /// Whether any of `count` sectors from `first` on takes no writes.
+    /// True if any of `count` sectors from `first` on takes no writes.
     pub(super) fn any_worn(&self, first: u64, count: u64) -> bool {
         self.worn.ranges.iter().any(|w| w.sectors.start < first + count && first < w.sectors.end)
     }

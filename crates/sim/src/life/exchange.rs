@@ -73,7 +73,7 @@ impl<E: Subject> Run<E> {
         self.settle(verdict, detach, &pause)
     }
 
-    /// What comes of it.
+    /// Carries out the verdict.
     fn settle(&mut self, verdict: Verdict, detach: bool, pause: &Pause) -> Result<bool, Wrong> {
         match verdict {
             Verdict::Done => {
@@ -145,7 +145,7 @@ impl<E: Subject> Run<E> {
         Ok(true)
     }
 
-    /// Whether the deed is done; nothing where the process died of it.
+    /// Does the deed; the result is nothing if the process died of it.
     fn deed(&mut self, deed: Deed, pause: &mut Pause) -> Result<Option<Result<(), Wrong>>, Wrong> {
         let fuse = if self.swaps.chance(1, 8) { Fuse::after(self.swaps.below(8)) } else { Fuse::never() };
         let done = match deed {

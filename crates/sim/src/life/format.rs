@@ -1,4 +1,4 @@
-//! How a life begins: a core with a past, a cache that is made, and every later start of it.
+//! The beginning of a life: a core with a past, a cache that is made, and every later start of it.
 
 use super::Run;
 use crate::clients::FIRST_WRITE;

@@ -1,4 +1,4 @@
-//! How a life ends in order: a clean stop, the core given up to somebody else, and the last end of all.
+//! The orderly end of a life: a clean stop, the core given up to somebody else, and the last end of all.
 
 use super::Run;
 use crate::disk::Crash;

@@ -41,7 +41,7 @@ impl<E: Subject> World<E> {
         self.doubtful.extend(met.map(|(id, _, _)| id).collect::<Vec<_>>());
     }
 
-    /// Whether a sector in the range is neither readable at the core nor in the cache.
+    /// True if a sector in the range is neither readable at the core nor in the cache.
     fn is_lost_now(&self, first: u32, count: u32) -> bool {
         let has = |s: u64| self.engine.as_ref().is_some_and(|e| e.has_sector(s as u32));
         self.core.bad_in(u64::from(first), u64::from(count)).any(|s| !has(s) && !self.is_kept(s as u32))
@@ -55,7 +55,7 @@ impl<E: Subject> World<E> {
         }
     }
 
-    /// Whether a read may fail because of a bad sector: one that was lost when it came or when it went bad, or is now, or may
+    /// True if a read may fail because of a bad sector: one that was lost when it came or when it went bad, or is now, or may
     /// have been between because it was changed meanwhile.
     pub(super) fn was_lost(&mut self, id: u64, asked: &Asked) -> bool {
         if !asked.is_read() {

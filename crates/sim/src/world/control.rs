@@ -31,8 +31,8 @@ impl<E: Subject> World<E> {
         }
     }
 
-    /// Asks for a share of `limit` slots in each shard. What it has more is there before the engine hears of it; what it has less is
-    /// given away once every shard has answered.
+    /// Asks for a share of `limit` slots in each shard. Slots that it gains are there before the engine hears
+    /// of them. Slots that it loses are given away once every shard has answered.
     pub fn resize_share(&mut self, limit: u32) {
         if limit >= self.cfg.limit {
             self.marks.hit("share grew");
@@ -51,7 +51,7 @@ impl<E: Subject> World<E> {
         self.inbox[0].push_back((due, Mail::Event(Event::Control(id, control))));
     }
 
-    /// Whether a management request is under way.
+    /// True if a management request is under way.
     pub fn is_controlling(&self) -> bool {
         self.controlling.is_some()
     }

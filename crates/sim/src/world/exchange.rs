@@ -11,7 +11,7 @@ use loligo_engine::exchange::{Ending, Gate};
 /// One thread's message about an exchange may take so long, ns.
 const LATE: Nanos = 200_000_000;
 
-/// What the next start knows of the cache without looking at it.
+/// Facts of the cache that the next start knows without looking at it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Noted {
     /// The volume is bare.
@@ -31,7 +31,7 @@ pub(super) struct Gates {
     /// The question that threads were asked last, and how many have not answered.
     asked: u64,
     left: usize,
-    /// Which thread a request comes to.
+    /// The chance that picks the thread a request comes to.
     homes: Option<Rng>,
     /// Engines are being exchanged, or were when that broke off.
     unsettled: bool,
@@ -150,27 +150,27 @@ impl<E: Subject> World<E> {
         self.tell_gates(|_| Mail::End(ending), None);
     }
 
-    /// Whether every thread has answered.
+    /// True if every thread has answered.
     pub fn is_heard(&self) -> bool {
         self.gates.left == 0
     }
 
-    /// Whether some thread fails every request.
+    /// True if some thread fails every request.
     pub fn is_failed(&self) -> bool {
         self.gates.gates.iter().any(Gate::is_failed)
     }
 
-    /// Whether this is no moment for what only a cache understands.
+    /// True if this is no moment for what only a cache understands.
     pub fn is_plain(&self) -> bool {
         self.gates.unsettled || self.is_bare()
     }
 
-    /// Whether the volume is served without a cache.
+    /// True if the volume is served without a cache.
     pub fn is_bare(&self) -> bool {
         self.engine.as_ref().is_some_and(E::is_bare)
     }
 
-    /// Whether the cache can come or go now.
+    /// True if the cache can come or go now.
     pub fn can_exchange(&self) -> bool {
         let whole = self.engine.as_ref().is_some_and(|e| e.size() == self.cfg.core.size);
         self.cfg.exchanges && whole && !self.broken && !self.void && !self.is_alone()
@@ -179,14 +179,14 @@ impl<E: Subject> World<E> {
     /// Starts without a cache.
     ///
     /// # Errors
-    /// What the engine said; meaningless where the fuse blew.
+    /// If the engine fails; the error is its own. It is meaningless if the fuse blew.
     pub fn open_bare(&mut self, fuse: &Fuse) -> Result<(), Refusal> {
         let engine = E::open_bare(&self.cfg, &mut SyncDisk::new(&mut self.core, fuse))?;
         self.run_on(engine);
         Ok(())
     }
 
-    /// Whether the cache device holds no cache.
+    /// True if the cache device holds no cache.
     pub fn is_blank(&mut self) -> bool {
         E::is_blank(&mut SyncDisk::new(&mut self.cache, &Fuse::never()))
     }
@@ -194,7 +194,7 @@ impl<E: Subject> World<E> {
     /// Makes ready what is to take the engines' place: those of the cache on the device, or bare ones.
     ///
     /// # Errors
-    /// What the engine said; meaningless where the fuse blew.
+    /// If the engine fails; the error is its own. It is meaningless if the fuse blew.
     pub fn prepare(&mut self, cached: bool, fuse: &Fuse) -> Result<(), Wrong> {
         let Some(engine) = &mut self.engine else { return Err("there is nothing to exchange".into()) };
         let (mut cache, mut core) =
@@ -207,7 +207,7 @@ impl<E: Subject> World<E> {
     /// Flushes the core.
     ///
     /// # Errors
-    /// What it said; meaningless where the fuse blew.
+    /// If it fails; the error is its own. It is meaningless if the fuse blew.
     pub fn flush_core(&mut self, fuse: &Fuse) -> Result<(), Wrong> {
         SyncDisk::new(&mut self.core, fuse).flush().map_err(|e| e.to_string())
     }
@@ -215,7 +215,7 @@ impl<E: Subject> World<E> {
     /// Makes the cache void, or takes that back.
     ///
     /// # Errors
-    /// What the engine said; meaningless where the fuse blew.
+    /// If the engine fails; the error is its own. It is meaningless if the fuse blew.
     pub fn wipe(&mut self, back: bool, fuse: &Fuse) -> Result<(), Wrong> {
         let Some(engine) = &mut self.engine else { return Err("there is nothing to wipe".into()) };
         engine.wipe(&mut SyncDisk::new(&mut self.cache, fuse), back)

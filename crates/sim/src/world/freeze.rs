@@ -11,7 +11,7 @@ use loligo_engine::refusal::ControlError;
 #[derive(Debug)]
 pub(super) struct Freezing {
     pub(super) id: ControlId,
-    /// What the shards have said of it.
+    /// The shards' answers to it.
     pub(super) joint: Joint,
     /// Under way since before the moment, so that the oracle forgets nothing of then.
     pub(super) since: Ticket,
@@ -21,7 +21,7 @@ pub(super) struct Freezing {
     pub(super) held: bool,
     /// The request that ends it.
     pub(super) thaw: Option<ControlId>,
-    /// What the shards have said of that.
+    /// The shards' answers to that.
     pub(super) thawed: Joint,
 }
 
@@ -46,7 +46,7 @@ impl<E: Subject> World<E> {
         self.tell(id, Control::Freeze);
     }
 
-    /// Whether the core is frozen, or being frozen, and nobody has asked for the thaw.
+    /// True if the core is frozen, or being frozen, and nobody has asked for the thaw.
     pub fn is_frozen(&self) -> bool {
         self.freezing.as_ref().is_some_and(|f| f.thaw.is_none())
     }

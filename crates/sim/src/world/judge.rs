@@ -1,4 +1,4 @@
-//! What faults may explain, and the core judged by itself.
+//! The outcomes that faults may explain, and the core judged by itself.
 
 use super::{World, Wrong};
 use crate::faults::{FaultKind, block_of};

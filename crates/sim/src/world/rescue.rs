@@ -1,4 +1,4 @@
-//! What a runtime does for a cache that is gone: every shard is to do without it; that it is void is noted, durably; the shards
+//! The runtime's work for a cache that is gone: every shard is to do without it; that it is void is noted, durably; the shards
 //! go on. Or it cannot be noted, and they give up.
 
 use super::{Mail, World};
@@ -19,7 +19,7 @@ enum Step {
     Over,
 }
 
-/// How far it has come.
+/// The progress of a rescue.
 #[derive(Debug)]
 pub(super) struct Rescue {
     pub(super) id: ControlId,
@@ -29,12 +29,12 @@ pub(super) struct Rescue {
 }
 
 impl<E: Subject> World<E> {
-    /// Whether a shard does without its cache.
+    /// True if a shard does without its cache.
     pub fn is_alone(&self) -> bool {
         self.engine.as_ref().is_some_and(|e| (0..e.shards()).any(|s| e.alone(s).is_some()))
     }
 
-    /// Whether that is not settled yet.
+    /// True if that is not settled yet.
     pub fn is_rescuing(&self) -> bool {
         self.rescue.as_ref().is_some_and(|r| r.step != Step::Over)
     }

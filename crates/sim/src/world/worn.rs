@@ -1,5 +1,5 @@
-//! Parts of the core that take no writes, and what that may fail: what goes there, and what needs room that they fill. What
-//! a failed write has spoiled at the core and the cache had is not lost, for good.
+//! Parts of the core that take no writes, and what that may fail: what goes there, and what needs room that
+//! they fill. Data that a failed write has spoiled at the core, and that the cache had, is not lost for good.
 
 use super::World;
 use crate::clients::Asked;
@@ -11,17 +11,17 @@ use std::ops::Range;
 
 /// Such parts at a time, at most.
 const MOST: usize = 6;
-/// What was refused is tried again so much later at the latest, with all that may lie in between.
+/// The longest time after which a refused block is tried again, with all that may lie in between.
 const NOTICED: Nanos = 60_000_000_000;
 /// A version in the cache outlives a crash from so long after the core has lost it.
 const NOTED: Nanos = 2_000_000_000;
 
-/// What is known of it.
+/// The facts known of a worn core.
 #[derive(Debug, Default)]
 pub(super) struct Worn {
     /// Sectors that took no writes, from one moment to another.
     ranges: Vec<(Range<u32>, Nanos)>,
-    /// When the engine last gave up waiting.
+    /// The time at which the engine last gave up waiting.
     gave_up: Option<Nanos>,
     /// Sectors that a failed write has spoiled, and the cache had: since when the last time. The core may have taken them since.
     kept: BTreeMap<u32, Nanos>,
@@ -68,7 +68,7 @@ impl<E: Subject> World<E> {
         self.worn.ranges.push((0..end, until));
     }
 
-    /// Whether the engine has given up waiting for room in this life.
+    /// True if the engine has given up waiting for room in this life.
     pub fn has_given_up(&self) -> bool {
         self.worn.gave_up.is_some()
     }
@@ -80,7 +80,7 @@ impl<E: Subject> World<E> {
         self.worn.ranges.iter_mut().for_each(|(_, until)| *until = now.min(*until));
     }
 
-    /// Whether that was so long ago that nothing may fail because of it any more.
+    /// True if that was so long ago that nothing may fail because of it any more.
     pub fn is_renewed(&self) -> bool {
         self.worn.ranges.iter().all(|(_, until)| until + NOTICED < self.now)
     }
@@ -95,7 +95,7 @@ impl<E: Subject> World<E> {
         }
     }
 
-    /// Whether a change may fail because of it: something it touches may have been refused, or there was no room.
+    /// True if a change may fail because of it: something it touches may have been refused, or there was no room.
     pub(super) fn was_refused(&mut self, asked: &Asked) -> bool {
         let (first, end) = (asked.first / 8 * 8, (asked.first + asked.count).next_multiple_of(8));
         let meets = |(range, until): &(Range<u32>, Nanos)| {
@@ -140,7 +140,7 @@ impl<E: Subject> World<E> {
         }
     }
 
-    /// Whether the cache must still have the sector.
+    /// True if the cache must still have the sector.
     pub(super) fn is_kept(&self, sector: u32) -> bool {
         self.worn.kept.contains_key(&sector) && !self.is_alone()
     }

@@ -1,5 +1,5 @@
-//! Which file the core of a cache was last, by its number: a cache that knows its core by the size alone, and has nothing clean to
-//! compare with it, has no other witness.
+//! The file that the core of a cache was last, by its number: a cache that knows its core by the size alone,
+//! and has nothing clean to compare with it, has no other witness.
 
 use crate::core::OpenCore;
 use anyhow::{Context, Result};
@@ -14,7 +14,7 @@ fn of(core: &OpenCore) -> String {
     numbers.join(" ")
 }
 
-/// Whether one of the numbers is among those that were `noted`. A file system may call itself otherwise at each mount: the
+/// True if one of the numbers is among those that were `noted`. A file system may call itself otherwise at each mount: the
 /// number within it and the moment in which the file was made say enough.
 fn meet(noted: &str, now: &str) -> bool {
     let lasts = |number: &str| {
@@ -26,7 +26,7 @@ fn meet(noted: &str, now: &str) -> bool {
     noted.split(' ').any(|a| now.split(' ').any(|b| same(a, b)))
 }
 
-/// Whether `core` is another file than the cache had last.
+/// True if `core` is another file than the cache had last.
 pub(super) fn is_another(sb: &Superblock, core: &OpenCore) -> bool {
     !sb.core_record.is_empty() && !meet(&sb.core_record, &of(core))
 }

@@ -209,7 +209,7 @@ pub(crate) fn close_unserved(dev: &mut dyn SyncIo, finals: &[u64], dirty_blocks:
         .context("the superblock cannot be written")
 }
 
-/// Whether the core is still what the clean blocks say.
+/// True if the core is still what the clean blocks say.
 fn compare(
     name: &str,
     opened: &mut Opened,

@@ -15,7 +15,7 @@ use loligo_log::say;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long another user of the device is waited for.
+/// The time that another user of the device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
 /// A share may become so many times what it is promised, unless something else is said: each byte that it may have costs
 /// memory for its index whether it is there or not.
@@ -234,8 +234,8 @@ impl Pool {
         }
     }
 
-    /// Takes a core out of the pool. Where its cache holds what the core does not have, only with `force`: what was lost then, in
-    /// words.
+    /// Takes a core out of the pool. If its cache holds data that the core does not have, only with `force`.
+    /// The result is the loss then, in words.
     ///
     /// # Errors
     /// If it is in use, holds something, or is none.
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_share_that_is_in_use_others_come_and_go_and_it_stays() {
+    fn a_share_in_use_stays_while_others_come_and_go() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pool");
         drop(create(&path, Some(160 * MIB), true, false).unwrap());

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a member's threads are waited for.
+/// The time that a member's threads are waited for.
 const ANSWER: Duration = Duration::from_secs(2);
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(1);
 /// Between two looks whether whoever waits for threads still does.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long whoever is to change a size waits for somebody who is at it.
+/// The time that whoever is to change a size waits for somebody who is at it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cores of a pool that are served, and who looks after them.

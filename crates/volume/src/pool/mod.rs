@@ -76,7 +76,7 @@ struct State {
 }
 
 impl State {
-    /// Whether somebody has the share of core `number`.
+    /// True if somebody has the share of core `number`.
     fn is_out(&self, number: u16) -> bool {
         self.out.get(&number).is_some_and(|map| map.strong_count() > 0)
     }
@@ -103,7 +103,7 @@ impl Pool {
         OPEN.lock().values().filter_map(|slot| slot.pool()).collect()
     }
 
-    /// Whether both are the same one.
+    /// True if both are the same one.
     pub fn is(&self, other: &Pool) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }

@@ -25,7 +25,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// How a look for somebody who gives ended.
+/// The result of a look for somebody who gives.
 enum Giver {
     /// This one, so many extents.
     Found(Seat, u32),
@@ -83,7 +83,7 @@ impl Pool {
         (short > 0).then_some(short)
     }
 
-    /// Who is to give next, and how much of `short`; it counts as busy from then on.
+    /// The member that is to give next, and how much of `short`; it counts as busy from then on.
     fn giver(&self, short: u32, tried: &BTreeSet<u16>) -> Giver {
         let seats: Vec<(u16, Seat)> =
             governed(&self.inner).seats.iter().map(|(n, s)| (*n, s.clone())).collect();
@@ -124,7 +124,7 @@ fn give(seat: &Seat, extents: u32) -> Result<()> {
     share.resize_live(&seat.handle, bytes, || Ok(()))
 }
 
-/// Whether `a` can be attached once those of `seats` have no more than they are promised.
+/// Checks that `a` can be attached once those of `seats` have no more than they are promised.
 fn attached_at_best(pool: &Pool, state: &State, a: &Attach, seats: &[u16]) -> Result<()> {
     let mut table = state.table.table().clone();
     for &number in seats {

@@ -1,4 +1,4 @@
-//! How a share of a pool is named: `pool:PATH#CORE`.
+//! The name of a share of a pool: `pool:PATH#CORE`.
 
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl std::fmt::Display for CoreName {
 pub struct PoolSpec {
     /// The pool's device.
     pub path: PathBuf,
-    /// Whose share.
+    /// The core whose share it is.
     pub core: CoreName,
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_named_by_path_and_number_or_name_and_everything_else_is_a_path() {
+    fn only_a_path_with_a_number_or_name_names_a_share() {
         let of = |t: &str| PoolSpec::of(Path::new(t));
         let spec = |path: &str, core| Some(PoolSpec { path: path.into(), core });
         assert_eq!(of("pool:/dev/nvme0n1#7").unwrap(), spec("/dev/nvme0n1", CoreName::Number(7)));

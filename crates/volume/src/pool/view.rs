@@ -8,7 +8,7 @@ use loligo_format::superblock::{SuperError, Superblock};
 use loligo_format::units::BLOCK;
 use std::sync::Arc;
 
-/// How a member is.
+/// The state of a member.
 fn state(cache: &Result<Superblock, SuperError>, in_use: bool) -> String {
     match cache {
         _ if in_use => "in use".to_owned(),

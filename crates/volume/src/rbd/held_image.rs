@@ -62,14 +62,15 @@ impl HeldImage {
         self.unserved = None;
     }
 
-    /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
+    /// True if others must not have it before this client is refused by the cluster: it has what the image lacks, or something
     /// that it sent may still be carried out.
     fn keeps_lock(&self, image: &AttachedImage) -> bool {
         self.may_be_dirty || image.is_lost() || image.is_being_cut()
     }
 
-    /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead client. What is given is
-    /// for the cache to keep: it shows at the next start that nobody has written to the image.
+    /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead
+    /// client. The record that is given is for the cache to keep: it shows at the next start that nobody has
+    /// written to the image.
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
         let Some(image) = self.image.take() else { return Ok(None) };
         // A lock that is given back looks like one that was taken away.
@@ -89,12 +90,12 @@ impl HeldImage {
     }
 }
 
-/// Closes an image whose cache has dirty data. How the image was left, if that is known.
+/// Closes an image whose cache has dirty data. The result is how the image was left, if that is known.
 fn retire(image: Arc<AttachedImage>) -> Option<LockRecord> {
     ends(image, AttachedImage::retire)?
 }
 
-/// Closes an image. How it was left.
+/// Closes an image. The result is how it was left.
 fn detach(image: Arc<AttachedImage>, marked: bool) -> Option<Result<LockRecord, CephError>> {
     let witness = image.record();
     let left_at = ends(image, move |image| image.detach(marked))?;

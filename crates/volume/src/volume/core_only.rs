@@ -29,8 +29,8 @@ impl Volume {
         let _ = self.forsake(why, memory, true);
     }
 
-    /// Fails all threads once one thread's cache has failed for good, or, without a cache, its flush of the core. Whoever stands
-    /// on the volume is to end at once, whichever part of it is asked.
+    /// Fails all threads once one thread's cache has failed for good, or, without a cache, its flush of the
+    /// core. Every user of the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
         let has_failed = |s: &Snapshot| match self.core_only {
             true => s.fallback == Some(FallbackState::Failed),
@@ -137,7 +137,7 @@ impl Volume {
     }
 }
 
-/// How it is said that the cache itself says so.
+/// The words that say that the cache itself says so.
 const WIPED: &str = "its superblocks are wiped";
 
 /// Wipes the superblocks and looks whether they are.

@@ -13,9 +13,10 @@
 //! 4. the daemon's state says that the volume is bare: a crash comes back bare;
 //! 5. the engines stop, bare ones take their place, requests go on, the device is let go of.
 //!
-//! Only then is anything written that the cache does not see. A failure in 1 to 3 is taken back (the label and the state say "may be
-//! dirty" again before a request goes on), and the volume keeps its cache. Where the state cannot say so, since its folder has died
-//! meanwhile, the cache stays in mode wt, which keeps what the state may say true: another mode is noted first, and the state with it.
+//! Only then is anything written that the cache does not see. A failure in 1 to 3 is taken back (the label
+//! and the state say "may be dirty" again before a request goes on), and the volume keeps its cache. If the
+//! state cannot say so, since its folder has died meanwhile, the cache stays in mode wt, which keeps what the
+//! state may say true: another mode is noted first, and the state with it.
 //!
 //! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
 //! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
@@ -32,9 +33,10 @@
 //! **An exchange that breaks off.** Once a thread may have another engine there is no way back: every request fails, and the volume is
 //! started anew as after a crash (decision 0035). So it is where something durable could not be taken back.
 //!
-//! **A cache that answers nothing.** The steps above need a device that answers, and it is looked at first, and again where something
-//! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
-//! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
+//! **A cache that answers nothing.** The steps above need a device that answers, and it is looked at first,
+//! and again where something takes too long. If it does not, and the core has everything, the volume goes on
+//! without it as without one that failed (decision 0028): requests that wait for it are done by the core. If
+//! the core lacks anything, the cache stays, and they wait.
 
 use super::Volume;
 use super::trouble::{Cancellable, Trouble};
@@ -60,10 +62,10 @@ use loligo_log::say;
 use loligo_shard::{Backend, Command, Paused};
 use std::time::{Duration, Instant};
 
-/// How long requests are held for devices, or for a note, that do not answer before it is given up.
+/// The time that requests are held for devices, or for a note, that do not answer before it is given up.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// How a volume is after a change was tried.
+/// The state of a volume after a change was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
     /// It is served.
@@ -117,9 +119,9 @@ impl Volume {
         done
     }
 
-    /// The same where something is to be noted meanwhile. It is tried first, so that nobody is held for a dead file system; and again
-    /// with all requests held, for which the daemon's folder may wait itself. What is noted then is what is so: there
-    /// is nothing to be taken back.
+    /// The same where something is to be noted meanwhile. It is tried first, so that nobody is held for a
+    /// dead file system; and again with all requests held, for which the daemon's folder may wait itself. The
+    /// note then is true: there is nothing to be taken back.
     fn paused_to_note<T>(
         &mut self,
         memory: &dyn Memory,

@@ -39,8 +39,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Volume {
-    /// Opens cache and core and starts to serve. When this returns, clients may come. What it is served through is given to `note`
-    /// before anybody can be, and how that was left again where the start fails after that.
+    /// Opens cache and core and starts to serve. When this returns, clients may come. The cache that it is
+    /// served through is given to `note` before anybody can be served. Its last state is given again if the
+    /// start fails after that.
     ///
     /// # Errors
     /// Every refusal, with cause and mend.
@@ -332,7 +333,7 @@ struct Prepared {
     held: Option<HeldCache>,
     /// The file of a new cache, removed where the start is refused.
     made: Option<Made>,
-    /// How a cache was left that was found stopped cleanly.
+    /// The last state of a cache that was found stopped cleanly.
     finals: Option<Finals>,
     export: Export,
     threads: usize,
@@ -347,7 +348,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// How the kernel is to see it as a device.
+    /// The traits by which the kernel is to see it as a device.
     fn traits(&self, options: &ServeOptions) -> Traits {
         let mut traits = Traits::new(&self.export, self.geometry.physical_block, self.volatile);
         traits.rotational = options.block.rotational.of(self.turns);

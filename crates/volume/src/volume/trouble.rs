@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use loligo_shard::CommandError;
 
-/// Why a change came to nothing.
+/// The reason why a change came to nothing.
 pub(super) enum Trouble {
     /// Everything is as it was.
     Unchanged(anyhow::Error),

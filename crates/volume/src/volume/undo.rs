@@ -61,7 +61,7 @@ impl Phase {
     }
 }
 
-/// How a cache was left that was found stopped cleanly.
+/// The last state of a cache that was found stopped cleanly.
 #[derive(Debug)]
 pub(super) struct Finals {
     /// The last sequence of each engine.
@@ -170,7 +170,7 @@ impl StartUndo {
     }
 }
 
-/// Why a start failed, and what of it could not be taken back.
+/// The reason why a start failed, and what of it could not be taken back.
 pub(super) fn beside(why: anyhow::Error, undone: Result<()>) -> anyhow::Error {
     match undone {
         Ok(()) => why,

@@ -433,7 +433,7 @@ fn a_steal_that_failed_does_not_steal_for_the_next_attach() {
     assert!(said.contains("--steal"), "{said}");
 }
 
-/// Whether a driver with `bug` breaks a rule, in any single event or any of some random lives.
+/// Checks that a driver with `bug` breaks a rule, in any single event or any of some random lives.
 fn is_caught(bug: Bug) {
     for (scenario, succeeds, steps) in baselines() {
         for at in 0..steps {

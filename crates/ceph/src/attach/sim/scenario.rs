@@ -16,7 +16,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Whether `other` orders the same and more.
+    /// True if `other` orders the same and more.
     pub(super) fn is_within(self, other: Order) -> bool {
         (self.steal <= other.steal)
             && (self.force <= other.force)

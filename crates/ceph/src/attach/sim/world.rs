@@ -140,7 +140,7 @@ impl World {
         self.blocklist.contains(&address(client))
     }
 
-    /// Whether what `client` sends may be carried out.
+    /// True if what `client` sends may be carried out.
     pub(super) fn may_send(&self, client: i64) -> bool {
         self.life(client) == Life::Alive && !self.is_refused(client)
     }

@@ -1,4 +1,4 @@
-//! What a window's blocks become on their way to the core: runs of neighbours, or a span with the core's own content between them.
+//! The form of a window's blocks on their way to the core: runs of neighbours, or a span with the core's own content between them.
 
 use super::{CoreWrite, Piece};
 use crate::engine::Engine;

@@ -10,7 +10,7 @@ use loligo_format::record::Record;
 use loligo_format::units::WINDOW_BLOCKS;
 
 impl Engine {
-    /// What the core has taken becomes clean.
+    /// Marks the blocks clean that the core has taken.
     pub(super) fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         self.destage.jobs[key].state = State::Recording;
         self.destage.recording += 1;

@@ -23,7 +23,7 @@ impl Job {
         if self.span.is_some() && is_sent { self.gap() } else { 0 }
     }
 
-    /// Whether what it sends next is a merge.
+    /// True if what it sends next is a merge.
     pub(super) fn wants_room(&self) -> bool {
         self.span.is_some() && self.untaken.is_none() && self.unsent() > 0
     }
@@ -33,7 +33,7 @@ impl Job {
         self.blocks().count() - self.pieces.iter().filter(|p| p.meta.valid == ALL).count()
     }
 
-    /// What it writes of `block`, until it is known what became of that.
+    /// The data that it writes of `block`, until its result is known.
     pub(in crate::destage) fn content_of(&self, block: u32, stripe: Stripe) -> Option<Shared> {
         let start = |b: u32| stripe.global(b) * BLOCK;
         let at = start(block);
@@ -47,7 +47,7 @@ impl Job {
 }
 
 impl Destage {
-    /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them, nor where it has
+    /// True if the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them, nor where it has
     /// spoiled some.
     pub(super) fn may_merge(&self, window: u32) -> bool {
         let first = window * WINDOW_BLOCKS as u32;
@@ -106,7 +106,7 @@ impl Engine {
         (job.apart, job.sent) = (true, 0);
     }
 
-    /// Whether the cache could take what lies in the gaps of a merge, if that is what job `key` sends next. It waits for other
+    /// True if the cache could take what lies in the gaps of a merge, if that is what job `key` sends next. It waits for other
     /// merges, and where there are none it goes without its gaps.
     pub(super) fn may_send(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
         let job = &self.destage.jobs[key];
@@ -146,8 +146,8 @@ impl Engine {
         true
     }
 
-    /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be read. What it holds as it
-    /// was to be written is not spoiled.
+    /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be
+    /// read. Content that it holds as it was to be written is not spoiled.
     pub(super) fn compared(&mut self, now: Nanos, key: usize, held: Option<Buf>, fx: &mut Vec<Effect>) {
         let stripe = self.cfg.stripe;
         let job = &mut self.destage.jobs[key];
@@ -161,8 +161,8 @@ impl Engine {
         self.writes_over(now, key, fx);
     }
 
-    /// What the core has not taken of a merge may be nowhere else, and is kept. What is clean beneath one that is over may be
-    /// evicted again.
+    /// Keeps the data of a merge that the core has not taken: it may be nowhere else. Clean blocks beneath a
+    /// merge that is over may be evicted again.
     pub(super) fn doubt_untaken(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let stripe = self.cfg.stripe;
         let job = &mut self.destage.jobs[key];

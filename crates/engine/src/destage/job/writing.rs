@@ -24,7 +24,8 @@ const SHARE: u32 = 8;
 /// The bits of a tag that number a job's writes.
 const NUMBER: u32 = 0xffff;
 
-/// What a write of `data` at byte `at` of the volume has of the block that begins at `start`, in a buffer that begins there.
+/// The part of the block that begins at `start` in a write of `data` at byte `at` of the volume, in a buffer
+/// that begins there.
 fn part(data: &Shared, at: u64, start: u64) -> Shared {
     let end = data.len().min((start + BLOCK - at) as usize);
     if at <= start {
@@ -42,7 +43,7 @@ impl Job {
         self.writes.len() - self.sent
     }
 
-    /// What has not been sent will not be.
+    /// Drops the writes that have not been sent.
     fn send_no_more(&mut self) {
         self.writes.truncate(self.sent);
     }
@@ -62,12 +63,12 @@ impl Job {
         }
     }
 
-    /// Whether whatever of it failed did so by itself.
+    /// True if whatever of it failed did so by itself.
     fn names_all(&self) -> bool {
         self.refused.len() == self.pieces.iter().filter(|p| !p.filler && p.refused).count()
     }
 
-    /// What of it is in the core now.
+    /// The blocks of it that are in the core now.
     fn taken(&self) -> Vec<u32> {
         self.pieces.iter().filter(|p| p.is_taken()).map(|p| p.block).collect()
     }
@@ -151,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Whether clients that leave the core no pause have had so much of it that it is the turn of what has waited behind them:
+    /// True if clients that leave the core no pause have had so much of it that it is the turn of what has waited behind them:
     /// what is dirty is not to grow old because of that.
     fn has_a_share(&self, now: Nanos) -> bool {
         let d = &self.destage;
@@ -186,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// What waits for its turn at a core that is not ours any more will not go there.
+    /// Drops the writes that wait for their turn at a core that is not ours any more.
     pub(crate) fn drop_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         for key in std::mem::take(&mut self.destage.ready) {
             let job = &mut self.destage.jobs[key];
@@ -197,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// What job `key` writes next, and where on the core: a run, or a group of them.
+    /// The next write of job `key`, with its place on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
         let (volume_start, groups) = (self.cfg.data_start, self.cfg.core_groups);
         let job = &mut self.destage.jobs[key];
@@ -282,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// What these writes of job `key` were to bring may not be in the core any more.
+    /// Doubts the data that these writes of job `key` were to bring: it may not be in the core any more.
     fn doubt_writes(&mut self, now: Nanos, key: usize, writes: Range<usize>, fx: &mut Vec<Effect>) {
         for i in writes {
             let w = &self.destage.jobs[key].writes[i];
@@ -348,7 +349,7 @@ impl CoreWrite {
         CoreWrite { at, len: data.len() as u64, data: Some(data), with: 1 }
     }
 
-    /// Whether it names the block that fails with it.
+    /// True if it names the block that fails with it.
     fn is_in_one_block(&self) -> bool {
         self.at / BLOCK == (self.at + self.len - 1) / BLOCK
     }

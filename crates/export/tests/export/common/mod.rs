@@ -159,7 +159,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether `program` is installed; says that the test is skipped where it is not.
+/// True if `program` is installed; says that the test is skipped where it is not.
 pub fn installed(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|p| std::env::split_paths(&p).any(|d| d.join(program).is_file()));
