@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use loligo_daemon::config::DEFAULT_PATH;
-use loligo_daemon::daemon::{DaemonOptions, run as serve};
+use loligo_daemon::daemon::DaemonOptions;
+use loligo_daemon::run::run as serve;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

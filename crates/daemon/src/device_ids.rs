@@ -3,10 +3,6 @@
 //! A look asks the file systems that paths lie on, and one that is dead never answers. Who looks holds nothing that
 //! others wait for; who compares asks no file system.
 
-use crate::daemon::Daemon;
-use crate::registry::with_overrides;
-use crate::supervisor::Supervisor;
-use crate::volumes::Turn;
 use loligo_client::api::definition::VolumeConfig;
 use loligo_volume::core::CoreSpec;
 use loligo_volume::identity::{DeviceId, device_id};
@@ -14,7 +10,6 @@ use loligo_volume::options::ServeOptions;
 use loligo_volume::pool::PoolSpec;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Devices found at paths: which device, or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,7 +31,7 @@ impl DeviceIds {
     }
 
     /// Looks at what is at `paths` now.
-    fn look(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+    pub(super) fn look(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         for path in paths {
             let found = device_id(&path);
             self.0.insert(path, found);
@@ -49,7 +44,7 @@ impl DeviceIds {
     }
 
     /// The paths of `volumes` that nobody has looked at.
-    fn lacks(&self, volumes: &[VolumeConfig]) -> Vec<PathBuf> {
+    pub(super) fn lacks(&self, volumes: &[VolumeConfig]) -> Vec<PathBuf> {
         volumes.iter().flat_map(paths).filter(|path| !self.0.contains_key(path)).collect()
     }
 }
@@ -67,41 +62,6 @@ fn places(core: &CoreSpec, cache: Option<&Path>) -> Vec<PathBuf> {
         _ => cache.to_owned(),
     });
     core.path().map(Path::to_owned).into_iter().chain(cache).collect()
-}
-
-impl Daemon {
-    /// The current definition of each volume that `counts`, with what was set by command.
-    fn definitions(&self, counts: impl Fn(&Supervisor) -> bool) -> Vec<VolumeConfig> {
-        let of = |e: &Arc<Supervisor>| with_overrides(&e.config(), &self.memory.of(&e.name));
-        self.supervisors().iter().filter(|e| counts(e)).map(of).collect()
-    }
-
-    /// The turn, and the devices of all volumes and of `more` as they were just before. A path that hangs hangs whoever
-    /// asks, who has no turn meanwhile.
-    pub(super) fn turn_beside<'a>(
-        &self,
-        more: impl IntoIterator<Item = &'a VolumeConfig>,
-    ) -> (Turn<'_>, DeviceIds) {
-        let mut looked = DeviceIds::at(more);
-        loop {
-            let turn = self.volumes.turn();
-            let lacks = looked.lacks(&self.definitions(|_| true));
-            if lacks.is_empty() {
-                return (turn, looked);
-            }
-            drop(turn);
-            looked.look(lacks);
-        }
-    }
-
-    /// The devices of those volumes that `counts` says, and of `volume`.
-    pub(super) fn look_beside(
-        &self,
-        volume: &VolumeConfig,
-        counts: impl Fn(&Supervisor) -> bool,
-    ) -> DeviceIds {
-        DeviceIds::at(self.definitions(counts).iter().chain([volume]))
-    }
 }
 
 #[cfg(test)]

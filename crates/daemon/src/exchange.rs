@@ -1,8 +1,8 @@
 //! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
 
 use crate::daemon::Daemon;
-use crate::registry::{Registry, with_overrides};
-use crate::state::Remembered;
+use crate::registry::Registry;
+use crate::remembered::with_overrides;
 use crate::writer_lock::Limit;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_client::api::cache_config::CacheConfig;
@@ -11,41 +11,6 @@ use loligo_client::api::volume::ChangeState;
 use loligo_volume::change::Wanted;
 use loligo_volume::last_cache::LastCache;
 use loligo_volume::options::ServeOptions;
-use serde::{Deserialize, Serialize};
-
-/// A cache that came or went by command. It counts as long as the definition says of the cache what it said then.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchanged {
-    /// The configuration that counts.
-    pub now: CacheConfig,
-    /// The configuration in the definition then.
-    pub instead_of: CacheConfig,
-}
-
-impl Exchanged {
-    /// The definition with what counts.
-    pub(crate) fn effective(of: Option<&Exchanged>, config: &VolumeConfig) -> VolumeConfig {
-        match of {
-            Some(e) if e.instead_of == CacheConfig::of(config) => e.now.put(config),
-            _ => config.clone(),
-        }
-    }
-}
-
-impl Remembered {
-    /// It is served bare. One that failed is remembered, since it is not waited for where it is not there.
-    pub(super) fn forget_cache(&mut self) {
-        self.cache = self.cache.take().filter(|c| c.void);
-    }
-
-    /// From now on the cache of the volume that is defined as `config` is `now`; what was set of the former one is void.
-    fn exchange(&mut self, config: &VolumeConfig, now: CacheConfig) {
-        let instead_of = CacheConfig::of(config);
-        self.exchanged = (now != instead_of).then_some(Exchanged { now, instead_of });
-        self.mode = None;
-        self.params.clear();
-    }
-}
 
 impl Registry {
     /// The definition of `name` without anything set by command.
@@ -159,6 +124,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remembered::Remembered;
 
     fn config(text: &str) -> VolumeConfig {
         toml::from_str(text).unwrap()
@@ -181,7 +147,7 @@ mod tests {
         assert_eq!(r.exchanged, None, "it is what the definition says");
         r.exchange(&config(BARE), CacheConfig::of(&config(CACHED)));
         assert_eq!(effective(&r, &config(BARE)), config(CACHED));
-        r.mode = Some(crate::state::Override { value: "wt".into(), instead_of: Some("wb".into()) });
+        r.mode = Some(crate::remembered::Override { value: "wt".into(), instead_of: Some("wb".into()) });
         assert_eq!(effective(&r, &config(BARE)).mode.as_deref(), Some("wt"));
         r.exchange(&config(BARE), CacheConfig::default());
         assert_eq!(effective(&r, &config(BARE)), config(BARE), "nor is a mode left without a cache");

@@ -1,7 +1,8 @@
-//! Programs that serve volumes: `loligod` serves many, by one file and by command ([`daemon`]); `loligo serve` serves one in the
+//! Programs that serve volumes: `loligod` serves many, by one file and by command ([`mod@run`]); `loligo serve` serves one in the
 //! foreground ([`foreground`]). Both have the control API and the metrics.
 
 mod api;
+mod beside;
 pub mod config;
 mod control;
 pub mod daemon;
@@ -15,10 +16,13 @@ mod guard;
 mod hook;
 mod listed;
 mod metrics;
+mod missing_pool;
 mod ownership;
 mod pools;
 mod registry;
+mod remembered;
 mod restart;
+pub mod run;
 mod sections;
 pub mod state;
 pub mod supervisor;

@@ -1,7 +1,7 @@
 //! A volume as it is listed: how it is, what it is served by, and what it is from its next start on.
 
 use crate::daemon::Daemon;
-use crate::registry::with_overrides;
+use crate::remembered::with_overrides;
 use crate::supervisor::Supervisor;
 use crate::volumes::Member;
 use loligo_client::api::definition::VolumeConfig;

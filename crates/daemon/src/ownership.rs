@@ -1,7 +1,8 @@
 //! The ownership of cores by caches: a core is not served past a cache that holds what it lacks, nor through one that is another
 //! core's, whatever paths and volumes' names say.
 
-use crate::state::{Remembered, State};
+use crate::remembered::Remembered;
+use crate::state::State;
 use anyhow::{Result, anyhow, bail};
 use loligo_volume::labelled_core;
 use loligo_volume::last_cache::{CoreNames, LastCache};

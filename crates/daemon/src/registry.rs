@@ -1,14 +1,14 @@
 //! The daemon's memory of its volumes, as they ask for it and change it.
 
 use crate::device_ids::DeviceIds;
-use crate::exchange::Exchanged;
-use crate::state::{self, Override, State, StateFile, effective};
+use crate::remembered::{Exchanged, Override, Remembered, with_overrides};
+use crate::state::{State, StateFile};
 use crate::volumes::Volumes;
 use crate::writer_lock::{Limit, WriterGuard, WriterLock};
-use crate::{exclusive, ownership, pools, void};
+use crate::{exclusive, missing_pool, ownership, void};
 use anyhow::{Context, Result, ensure};
 use loligo_client::api::cache_config::CacheConfig;
-use loligo_client::api::definition::{Leave, VolumeConfig, Word};
+use loligo_client::api::definition::{Leave, VolumeConfig};
 use loligo_client::outcome::{Absent, Ended, Outcome};
 use loligo_volume::last_cache::LastCache;
 use loligo_volume::memory::{Begins, Memory};
@@ -42,6 +42,20 @@ pub(super) struct Registry {
 }
 
 impl Registry {
+    /// The memory that `file` keeps, `state` by now, of `volumes`.
+    pub(super) fn new(file: StateFile, state: State, volumes: Arc<Volumes>) -> Arc<Registry> {
+        Arc::new_cyclic(|me| Registry {
+            file,
+            volumes,
+            state: Mutex::new(state),
+            pen: WriterLock::default(),
+            me: me.clone(),
+            defined: Mutex::default(),
+            plain: Mutex::default(),
+            owed: Mutex::default(),
+        })
+    }
+
     /// Changes what is remembered, durably or not at all, unless `edit` refuses. A file system that has not answered within
     /// `limit` is not waited for any longer.
     fn edit_within(&self, limit: Limit, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
@@ -109,7 +123,7 @@ impl Registry {
     }
 
     /// Changes what is remembered of `name`, durably or not at all.
-    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
+    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut Remembered)) -> Result<()> {
         self.change_within(Limit::PATIENT, name, change)
     }
 
@@ -118,7 +132,7 @@ impl Registry {
         &self,
         limit: Limit,
         name: &str,
-        change: impl FnOnce(&mut state::Remembered),
+        change: impl FnOnce(&mut Remembered),
     ) -> Result<()> {
         self.edit_within(limit, |state| {
             changed(state, name, change);
@@ -144,7 +158,7 @@ impl Registry {
         })
     }
 
-    pub(super) fn of(&self, name: &str) -> state::Remembered {
+    pub(super) fn of(&self, name: &str) -> Remembered {
         self.state.lock().volumes.get(name).cloned().unwrap_or_default()
     }
 
@@ -216,7 +230,7 @@ impl Registry {
 }
 
 /// Changes what `state` says of `name`, and what follows from it for caches that are or were its own.
-fn changed(state: &mut State, name: &str, change: impl FnOnce(&mut state::Remembered)) {
+fn changed(state: &mut State, name: &str, change: impl FnOnce(&mut Remembered)) {
     let before = state.volumes.get(name).and_then(|r| r.cache.clone());
     change(state.volumes.entry(name.to_owned()).or_default());
     void::note(state, name, before.as_ref());
@@ -268,7 +282,7 @@ impl Memory for Registry {
                 ownership::refuse_anothers(name, &o, &core, None, &state)?;
             }
         }
-        pools::refuse_missing(&o, &state)?;
+        missing_pool::refuse(&o, &state)?;
         Ok(o)
     }
 
@@ -335,39 +349,14 @@ impl Memory for Registry {
     }
 }
 
-/// A definition with what was set by command.
-pub(super) fn with_overrides(config: &VolumeConfig, remembered: &state::Remembered) -> VolumeConfig {
-    let mut config = Exchanged::effective(remembered.exchanged.as_ref(), config);
-    if config.cache.is_none() {
-        return config;
-    }
-    config.mode = effective(config.mode.as_deref(), remembered.mode.as_ref()).map(str::to_owned);
-    for (key, set) in &remembered.params {
-        let defined = config.params.get(key).map(|w| w.0.clone());
-        if let Some(value) = effective(defined.as_deref(), Some(set)) {
-            config.params.insert(key.clone(), Word(value.to_owned()));
-        }
-    }
-    config
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use loligo_volume::last_cache::CoreNames;
 
-    /// Registry in a folder of their own.
+    /// A registry in a folder of its own.
     fn notes(dir: &std::path::Path) -> Arc<Registry> {
-        Arc::new_cyclic(|me| Registry {
-            file: StateFile::at(dir).unwrap(),
-            state: Mutex::default(),
-            pen: WriterLock::default(),
-            me: me.clone(),
-            defined: Mutex::default(),
-            plain: Mutex::default(),
-            owed: Mutex::default(),
-            volumes: Arc::default(),
-        })
+        Registry::new(StateFile::at(dir).unwrap(), State::default(), Arc::default())
     }
 
     fn begins(notes: &Registry, name: &str, cache: Option<LastCache>, forced: bool) -> Result<()> {

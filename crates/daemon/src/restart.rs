@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::supervisor::Supervisor;
-use crate::{ownership, pools, void};
+use crate::{missing_pool, ownership, void};
 use anyhow::{Result, anyhow, ensure};
 use loligo_client::api::definition::Leave;
 use loligo_volume::cache;
@@ -57,7 +57,7 @@ impl Daemon {
         if last.as_ref().is_some_and(|last| void::is_done_without(cache, last)) {
             return Ok(());
         }
-        pools::refuse_missing(&options, &state)?;
+        missing_pool::refuse(&options, &state)?;
         if let (Some(last), true) = (&last, dirty > 0)
             && let (Some(was), Some(next)) = (device_id(&last.path), device_id(&cache.path))
         {

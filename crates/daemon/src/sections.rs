@@ -3,7 +3,7 @@
 use crate::config::{Config, DaemonConfig, read};
 use crate::device_ids::DeviceIds;
 use crate::exclusive::{Exclusive, readable_things, things};
-use crate::registry::with_overrides;
+use crate::remembered::with_overrides;
 use crate::state::State;
 use anyhow::{Context, Result, anyhow};
 use loligo_client::api::definition::VolumeConfig;

@@ -3,10 +3,9 @@
 //!
 //! One file: a line with magic, version, CRC32C and length, then JSON. It is replaced as a whole, durably, before a change counts.
 
-use crate::exchange::Exchanged;
+use crate::remembered::Remembered;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::crc32c;
-use loligo_client::api::definition::VolumeConfig;
 use loligo_volume::last_cache::LastCache;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -38,47 +37,6 @@ pub struct State {
     /// Caches by their UUID whose volume was forgotten: they are believed until their core is served without them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub left: BTreeMap<String, LastCache>,
-}
-
-/// The daemon's memory of one volume.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Remembered {
-    /// It was made by command and is not in the file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub made: Option<VolumeConfig>,
-    /// Started (or stopped) by command, whatever `autostart` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<bool>,
-    /// A cache that came or went by command.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exchanged: Option<Exchanged>,
-    /// The mode it was switched to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Override>,
-    /// Tunables that were set.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub params: BTreeMap<String, Override>,
-    /// Its cache when it was last served.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<LastCache>,
-}
-
-/// A value set by command. It counts as long as the definition says what it said then: who edits the file later means it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Override {
-    /// The value.
-    pub value: String,
-    /// The value in the definition then.
-    pub instead_of: Option<String>,
-}
-
-/// The value of something that has one in the definition and may have been set by command.
-pub fn effective<'a>(defined: Option<&'a str>, set: Option<&'a Override>) -> Option<&'a str> {
-    match set {
-        Some(o) if o.instead_of.as_deref() == defined => Some(&o.value),
-        _ => defined,
-    }
 }
 
 /// The file.
@@ -199,6 +157,7 @@ pub fn decode(raw: &[u8]) -> Result<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remembered::{Exchanged, Override};
     use proptest::prelude::*;
 
     fn some() -> State {
@@ -265,16 +224,6 @@ mod tests {
         let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 4 ", 1);
         let why = decode(later.as_bytes()).unwrap_err().to_string();
         assert!(why.contains("version 4"), "{why}");
-    }
-
-    #[test]
-    fn a_value_set_by_command_holds_until_the_definition_is_edited() {
-        let set = Override { value: "wt".to_owned(), instead_of: Some("wb".to_owned()) };
-        assert_eq!(effective(Some("wb"), Some(&set)), Some("wt"));
-        assert_eq!(effective(Some("wa"), Some(&set)), Some("wa"));
-        assert_eq!(effective(Some("wb"), None), Some("wb"));
-        let new = Override { value: "2".to_owned(), instead_of: None };
-        assert_eq!(effective(None, Some(&new)), Some("2"));
     }
 
     proptest! {

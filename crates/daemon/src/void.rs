@@ -130,7 +130,7 @@ fn without(o: &mut ServeOptions, last: Option<&LastCache>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Remembered;
+    use crate::remembered::Remembered;
 
     fn cache(uuid: &str, void: bool) -> LastCache {
         let (path, core) = (PathBuf::from("/ssd/c"), "/dev/sdb".to_owned());

@@ -2,9 +2,9 @@
 //! nobody has to stay for one to come to its end.
 
 use crate::daemon::Daemon;
-use crate::registry::with_overrides;
+use crate::remembered::Remembered;
+use crate::remembered::with_overrides;
 use crate::sections::{Fault, Sections};
-use crate::state::Remembered;
 use crate::supervisor::{Status, Supervisor};
 use crate::volumes::{Member, Turn};
 use anyhow::{Context, Result, bail, ensure};
@@ -404,9 +404,8 @@ mod tests {
     use super::*;
     use crate::control::ControlThread;
     use crate::registry::Registry;
-    use crate::state::StateFile;
+    use crate::state::{State, StateFile};
     use crate::volumes::Volumes;
-    use parking_lot::Mutex;
     use std::time::Instant;
 
     #[test]
@@ -420,16 +419,8 @@ mod tests {
         };
         std::fs::write(&config_path, section("a", "wb") + &section("gone", "wb")).unwrap();
         let volumes = Arc::<Volumes>::default();
-        let memory = Arc::new_cyclic(|me| Registry {
-            file: StateFile::at(dir.path()).unwrap(),
-            state: Mutex::default(),
-            pen: Default::default(),
-            me: me.clone(),
-            defined: Mutex::default(),
-            plain: Mutex::default(),
-            owed: Mutex::default(),
-            volumes: volumes.clone(),
-        });
+        let file = StateFile::at(dir.path()).unwrap();
+        let memory = Registry::new(file, State::default(), volumes.clone());
         let daemon = Daemon {
             config_path: config_path.clone(),
             state_dir: dir.path().to_owned(),

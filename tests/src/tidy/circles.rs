@@ -10,7 +10,7 @@ pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("ceph", 8),
     ("cli", 3),
     ("client", 2),
-    ("daemon", 16),
+    ("daemon", 2),
     ("engine", 19),
     ("export", 17),
     ("format", 5),

@@ -82,7 +82,7 @@ impl Volume {
         let done = match wanted {
             Wanted::Attach(options, keys) => self.attach(*options, &keys, memory, signals),
             Wanted::Detach => self.detach(memory, signals),
-            Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::ImageGuard),
+            Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::Unchanged),
             Wanted::Share(bytes) => self.resize_share(bytes, memory, signals),
         };
         let (after, result) = match done {
@@ -90,7 +90,7 @@ impl Volume {
                 say!("{done}");
                 (After::Served, Ok(done))
             }
-            Err(Trouble::ImageGuard(why) | Trouble::Through(why) | Trouble::Named(why)) => {
+            Err(Trouble::Unchanged(why) | Trouble::Through(why) | Trouble::Named(why)) => {
                 (After::Served, Err(why))
             }
             Err(Trouble::Silent) => (After::Served, Err(anyhow!("the cache device answers nothing"))),
@@ -162,7 +162,7 @@ impl Volume {
             Err(Trouble::Silent) => self.detach_without_it(memory),
             done => done,
         };
-        if matches!(done, Err(Trouble::ImageGuard(_) | Trouble::Stop)) {
+        if matches!(done, Err(Trouble::Unchanged(_) | Trouble::Stop)) {
             let _alone = self.app.set_by_nobody();
             let restored = self.app.handle.control(&Control::SetMode(mode));
             // A cache that has failed meanwhile takes no mode: what becomes of it is settled by whoever minds it.
@@ -205,7 +205,7 @@ impl Volume {
             return Err(Trouble::Silent);
         }
         match self.paused_to_note(memory, |v, pause| v.take_cache_away(pause, memory)) {
-            Err(Trouble::ImageGuard(_)) if !self.cache_answers() => Err(Trouble::Silent),
+            Err(Trouble::Unchanged(_)) if !self.cache_answers() => Err(Trouble::Silent),
             done => done,
         }
     }
@@ -222,7 +222,7 @@ impl Volume {
             )
             .into());
         }
-        self.forsake(why, Some(memory), false).map_err(Trouble::ImageGuard)?;
+        self.forsake(why, Some(memory), false).map_err(Trouble::Unchanged)?;
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
         self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory))
     }
@@ -255,8 +255,8 @@ impl Volume {
             Ok(())
         });
         flushed.map_err(|Cancellable(trouble)| match trouble {
-            Trouble::ImageGuard(why) => {
-                Trouble::ImageGuard(why.context("the core does not have everything, so the cache stays"))
+            Trouble::Unchanged(why) => {
+                Trouble::Unchanged(why.context("the core does not have everything, so the cache stays"))
             }
             other => other,
         })
@@ -283,7 +283,7 @@ impl Volume {
         let why = why.unwrap_or_else(|| anyhow!("nothing failed"));
         match verdict {
             Verdict::Done => Ok(()),
-            Verdict::Kept => Err(Trouble::ImageGuard(why)),
+            Verdict::Kept => Err(Trouble::Unchanged(why)),
             Verdict::Named => Err(Trouble::Named(why)),
             Verdict::Broken => {
                 self.fails = true;
@@ -338,7 +338,7 @@ impl Volume {
             }
         });
         done.map_err(|trouble| match (trouble, unnoted) {
-            (Trouble::ImageGuard(why), Some(unnoted)) => Trouble::Through(why.context(format!(
+            (Trouble::Unchanged(why), Some(unnoted)) => Trouble::Through(why.context(format!(
                 "volume '{name}' keeps its cache, and stays in mode wt until another is set, because the daemon may remember that \
                  nothing in it is dirty ({unnoted:#}). Mend the file system of its state-dir, then 'loligo mode {name} MODE'"
             ))),
@@ -482,7 +482,7 @@ impl Volume {
         core.cache_file = None;
         let opened = opened.map_err(|why| match why.is::<cache::CutOff>() {
             true => Trouble::Stop,
-            false => Trouble::ImageGuard(why),
+            false => Trouble::Unchanged(why),
         });
         let cache::OpenCache { file, share, superblock, engines, made, .. } = opened?;
         let data_start = superblock.data_start;
@@ -499,7 +499,7 @@ impl Volume {
             let held = self.left.held.take();
             match (&trouble, held, made) {
                 // Nobody was served through it: the device is as blank as it was, and a file that was made goes.
-                (Trouble::ImageGuard(_) | Trouble::Stop, Some(held), _) => {
+                (Trouble::Unchanged(_) | Trouble::Stop, Some(held), _) => {
                     let _ = engine::wipe(&mut held.file.sync_io());
                 }
                 // The state may name it.

@@ -6,7 +6,7 @@ use loligo_shard::CommandError;
 /// The reason why a change came to nothing.
 pub(super) enum Trouble {
     /// Everything is as it was.
-    ImageGuard(anyhow::Error),
+    Unchanged(anyhow::Error),
     /// The same, and the volume is to stop.
     Stop,
     /// The same, and the cache device answers nothing.
@@ -21,7 +21,7 @@ pub(super) enum Trouble {
 
 impl<E: Into<anyhow::Error>> From<E> for Trouble {
     fn from(why: E) -> Trouble {
-        Trouble::ImageGuard(why.into())
+        Trouble::Unchanged(why.into())
     }
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Cancellable(pub(super) Trouble);
 
 impl From<CommandError> for Cancellable {
     fn from(why: CommandError) -> Cancellable {
-        Cancellable(Trouble::ImageGuard(why.into()))
+        Cancellable(Trouble::Unchanged(why.into()))
     }
 }
 
 impl From<String> for Cancellable {
     fn from(why: String) -> Cancellable {
-        Cancellable(Trouble::ImageGuard(anyhow!(why)))
+        Cancellable(Trouble::Unchanged(anyhow!(why)))
     }
 }
