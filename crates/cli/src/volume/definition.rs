@@ -80,7 +80,7 @@ mod tests {
             ("[volume.a]\n[volume.c]", "sections of 'a', 'c', but none of 'b'"),
             ("volume = {}", "none of 'b'"),
             ("[volume]\nb = 5", "no sections"),
-            ("{", "is none"),
+            ("{", "is not valid JSON"),
         ] {
             let why = format!("{:#}", core(text).expect_err(text));
             assert!(why.contains(said), "{text}: {why}");
