@@ -122,7 +122,7 @@ struct BehindArgs {
     /// The mode: what is cached, and what an answer waits for
     ///
     /// In wb the OSD is lost with its cache. In wt it is not, but writes are as slow as the disk.
-    #[arg(long, default_value = "wb", value_parser = crate::values::mode)]
+    #[arg(long, default_value = "wb")]
     mode: Mode,
     /// A named set of the cache's tunables
     #[arg(long, value_name = "NAME", default_value = "osd-hdd", value_parser = crate::values::profile)]

@@ -24,32 +24,53 @@ enum Gate {
     Closed,
 }
 
+/// What whoever stops a volume and the volume itself know of its start and stop.
+#[derive(Debug)]
+struct Course {
+    /// While the stop waits for what may never come.
+    deadly: AtomicBool,
+    /// Core and cache have been opened.
+    opened: AtomicBool,
+    gate: Mutex<Gate>,
+    /// While the volume starts: what is to be removed if that is cut off.
+    starting: Mutex<Option<Vec<PathBuf>>>,
+}
+
+impl Course {
+    fn begin() -> Arc<Course> {
+        let starting = Mutex::new(Some(Vec::new()));
+        Arc::new(Course {
+            deadly: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
+            gate: Mutex::default(),
+            starting,
+        })
+    }
+}
+
 /// Stops a volume that a daemon serves.
 #[derive(Debug)]
 pub struct Stopper {
     send: Sender<i32>,
     asked: AtomicBool,
-    deadly: Arc<AtomicBool>,
-    opened: Arc<AtomicBool>,
-    gate: Arc<Mutex<Gate>>,
-    starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
+    course: Arc<Course>,
 }
 
 impl Stopper {
     /// Ends a start that has done nothing yet but look and open, though it hangs: what is to be removed of it; nothing
     /// where it has done more.
     pub fn leave_behind(&self) -> Option<Vec<PathBuf>> {
-        let mut gate = self.gate.lock();
+        let mut gate = self.course.gate.lock();
         if *gate == Gate::Passed {
             return None;
         }
         *gate = Gate::Closed;
-        Some(self.starting.lock().take().unwrap_or_default())
+        Some(self.course.starting.lock().take().unwrap_or_default())
     }
 
     /// True if its devices are there, so that its start ends.
     pub fn has_devices(&self) -> bool {
-        self.opened.load(Ordering::Acquire)
+        self.course.opened.load(Ordering::Acquire)
     }
 
     /// Stops it, as a first signal does; asked again it is no second one, which would give up what the stop waits for.
@@ -77,7 +98,7 @@ impl Stopper {
 
     /// True if the stop waits for what may never come, and ending the process would be as good.
     pub fn is_deadly(&self) -> bool {
-        self.deadly.load(Ordering::Acquire)
+        self.course.deadly.load(Ordering::Acquire)
     }
 }
 
@@ -87,13 +108,7 @@ pub struct StopSignals {
     caught: Receiver<i32>,
     /// One was caught that is still to be told of.
     kept: AtomicBool,
-    /// While the volume starts: what is to be removed if that is cut off.
-    starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
-    /// While the stop waits for what may never come.
-    deadly: Arc<AtomicBool>,
-    /// Core and cache have been opened.
-    opened: Arc<AtomicBool>,
-    gate: Arc<Mutex<Gate>>,
+    course: Arc<Course>,
 }
 
 impl StopSignals {
@@ -102,15 +117,13 @@ impl StopSignals {
     pub fn catch() -> Result<StopSignals> {
         let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching SIGTERM and SIGINT")?;
         let (send, caught) = channel();
-        let starting = Arc::new(Mutex::new(Some(Vec::<PathBuf>::new())));
-        let left = starting.clone();
-        let deadly = Arc::new(AtomicBool::new(false));
-        let kills = deadly.clone();
+        let course = Course::begin();
+        let seen = course.clone();
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
-                    if let Some(left) = &*left.lock() {
+                    if let Some(left) = &*seen.starting.lock() {
                         for path in left {
                             let _ = std::fs::remove_file(path);
                         }
@@ -118,7 +131,7 @@ impl StopSignals {
                         loligo_log::finish();
                         std::process::exit(0);
                     }
-                    if kills.load(Ordering::Acquire) {
+                    if seen.deadly.load(Ordering::Acquire) {
                         loligo_log::say!(
                             "given up on a second signal: everything acknowledged is on the cache, the next start recovers"
                         );
@@ -132,29 +145,19 @@ impl StopSignals {
                 }
             })
             .context("starting the signal thread")?;
-        let (opened, gate) = (Arc::default(), Arc::default());
-        Ok(StopSignals { caught, kept: AtomicBool::default(), starting, deadly, opened, gate })
+        Ok(StopSignals { caught, kept: AtomicBool::default(), course })
     }
 
     /// Signals that only the [`Stopper`] gives. A start is never cut off from `StopSignals::passes` on.
     pub fn driven() -> (StopSignals, Stopper) {
         let (send, caught) = channel();
-        let (deadly, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let gate = Arc::<Mutex<Gate>>::default();
-        let starting = Arc::new(Mutex::new(Some(Vec::new())));
-        let signals = StopSignals {
-            caught,
-            kept: AtomicBool::default(),
-            starting: starting.clone(),
-            deadly: deadly.clone(),
-            opened: opened.clone(),
-            gate: gate.clone(),
-        };
-        (signals, Stopper { send, asked: AtomicBool::new(false), deadly, opened, gate, starting })
+        let course = Course::begin();
+        let signals = StopSignals { caught, kept: AtomicBool::default(), course: course.clone() };
+        (signals, Stopper { send, asked: AtomicBool::new(false), course })
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
-        self.starting.lock()
+        self.course.starting.lock()
     }
 
     /// Has `path` removed if the start is cut off.
@@ -177,7 +180,7 @@ impl StopSignals {
 
     /// Core and cache are there: what the start does from now on ends.
     pub(crate) fn opened(&self) {
-        self.opened.store(true, Ordering::Release);
+        self.course.opened.store(true, Ordering::Release);
     }
 
     /// Goes on with a start that may have hung.
@@ -185,7 +188,7 @@ impl StopSignals {
     /// # Errors
     /// [`CutOff`] where nobody waits for it any more: another may have begun since, which is to find nothing taken by it.
     pub(crate) fn goes_on(&self) -> Result<()> {
-        match *self.gate.lock() {
+        match *self.course.gate.lock() {
             Gate::Closed => Err(CutOff.into()),
             Gate::Before | Gate::Passed => Ok(()),
         }
@@ -196,7 +199,7 @@ impl StopSignals {
     /// # Errors
     /// [`CutOff`] where nobody waits for it any more.
     pub(crate) fn passes(&self) -> Result<()> {
-        let mut gate = self.gate.lock();
+        let mut gate = self.course.gate.lock();
         if *gate == Gate::Closed {
             return Err(CutOff.into());
         }
@@ -211,7 +214,7 @@ impl StopSignals {
 
     /// True if the next signal ends the process at once, as a crash would.
     pub(crate) fn kill(&self, kill: bool) {
-        self.deadly.store(kill, Ordering::Release);
+        self.course.deadly.store(kill, Ordering::Release);
     }
 
     /// The one that [`StopSignals::within`] told of last is for whoever asks next.
