@@ -1,17 +1,16 @@
 //! Block devices of a volume: claimed early, made when clients may come, and let go of only when nobody has them open.
 
-use crate::options::ServeOptions;
+use crate::options::{BlockOptions, ServeOptions};
 use crate::signals::StopSignals;
 use crate::stats;
 use crate::volume_state::VolumeState;
 use anyhow::{Result, ensure};
 use loligo_client::names;
-use loligo_export::blockdev::{BlockDevice, Claim, Owner, Released, Traits};
+use loligo_export::blockdev::{BlockDevice, Claim, Released, Traits};
 use loligo_export::fuse::Mount;
 use loligo_export::ublk::UblkError;
 use loligo_export::{Export, ExportSpec};
 use loligo_log::say;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// Between two tries to let go of a device.
@@ -20,53 +19,6 @@ const LOOK: Duration = Duration::from_millis(200);
 const MOMENT: Duration = Duration::from_secs(1);
 /// The time after which the holders of a device are named again.
 const AGAIN: Duration = Duration::from_secs(30);
-
-/// Properties of the block devices.
-#[derive(Debug, Clone, Default)]
-pub struct BlockOptions {
-    /// The rotational flag of their queues.
-    pub rotational: Rotational,
-    /// Further names under /dev.
-    pub dev_names: Vec<String>,
-    /// To whom they belong.
-    pub owner: Option<Owner>,
-}
-
-/// The word of a device on heads that it has to move.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Rotational {
-    /// It does.
-    Yes,
-    /// It does not.
-    No,
-    /// As the core does.
-    #[default]
-    Core,
-}
-
-impl Rotational {
-    /// The rotational flag over a core that has heads to move (`turns`), or has none.
-    pub(crate) fn of(self, turns: bool) -> bool {
-        match self {
-            Rotational::Yes => true,
-            Rotational::No => false,
-            Rotational::Core => turns,
-        }
-    }
-}
-
-impl FromStr for Rotational {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Rotational, String> {
-        match text {
-            "yes" => Ok(Rotational::Yes),
-            "no" => Ok(Rotational::No),
-            "core" => Ok(Rotational::Core),
-            _ => Err("use yes, no or core".to_owned()),
-        }
-    }
-}
 
 /// Before any thread runs, for threads inherit it: where there are block devices, the kernel's file systems may wait for
 /// this process when memory is short, so that it must not wait for them to free some.

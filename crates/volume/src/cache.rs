@@ -1,11 +1,13 @@
 //! The cache device at start: made, formatted, recovered or refused.
 
 mod number;
+pub(crate) mod place;
 mod recover;
 
+use crate::blank;
 use crate::core::{self, CoreSpec, OpenCore};
 use crate::identity::device_id;
-use crate::options::CacheOptions;
+use crate::options::{CacheOptions, IMAGE_SHARDS};
 use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
@@ -25,40 +27,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use place::Place;
 pub(crate) use recover::close_unserved;
 
-/// The most shards of an image's cache: one thread has all of them.
-pub(crate) const IMAGE_SHARDS: u16 = 32;
 /// Bytes of an image for each of several shards, so that it can double: the numbers of a shard's blocks reach 16 TiB.
 const IMAGE_SHARD: u64 = 8 << 40;
 /// Exponent of the windows in a stripe of an image: 32 MiB, as large as objects can be, so that what is dirty in one object is
 /// one shard's, and goes out together.
 const IMAGE_STRIPE: u8 = 5;
-/// Blocks looked at before a device without any known mark counts as blank.
-const LOOKED_AT: u64 = 1024;
-/// Bytes at the end of the device that are looked at whole.
-const TAIL: u64 = 256 << 10;
-
-/// The place of a cache: a device of its own, or a share of a pool's.
-#[derive(Debug, Clone)]
-pub struct Place {
-    pub(crate) file: CacheDevice,
-    pub(crate) share: Option<Arc<Share>>,
-}
-
-impl From<DeviceFile> for Place {
-    fn from(file: DeviceFile) -> Place {
-        Place { file: file.into(), share: None }
-    }
-}
-
 /// Told of bytes done and bytes in all while a cache file is written whole, which may take long; an error ends it.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
-
-/// Somebody has ended it.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped while the cache was being written whole")]
-pub struct CutOff;
 
 /// A cache ready to run.
 #[derive(Debug)]
@@ -411,26 +389,10 @@ fn look(dev: &mut CacheIo) -> Result<Found> {
     if let Some(what) = foreign_signature(&head) {
         return Ok(Found::Foreign(what));
     }
-    if engine::traces_of_a_format(dev)? || !holds_data(dev)? {
+    if engine::traces_of_a_format(dev)? || !blank::holds_data(dev)? {
         return Ok(Found::Blank);
     }
     Ok(Found::Foreign("data of somebody else's behind a start of zeros"))
-}
-
-/// True if any of the places looked at is not zero: the end, where partition tables and RAID keep copies, and samples all over.
-pub(crate) fn holds_data(dev: &mut dyn SyncIo) -> Result<bool> {
-    let size = dev.size();
-    let step = (size / LOOKED_AT).max(BLOCK).next_multiple_of(BLOCK);
-    let tail = size.saturating_sub(TAIL) / BLOCK * BLOCK;
-    let mut raw = vec![0; BLOCK as usize];
-    for at in (0..size).step_by(step as usize).chain((tail..size).step_by(BLOCK as usize)) {
-        let raw = &mut raw[..BLOCK.min(size - at) as usize];
-        dev.read_at(at, raw)?;
-        if raw.iter().any(|b| *b != 0) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn what_is_lost(path: &Path, sb: &Superblock) -> String {

@@ -1,6 +1,6 @@
 //! The core: opened, locked, and known again.
 
-use crate::cache::Place;
+use crate::cache::place::Place;
 use crate::labelled_core::{CacheView, LabelledCore, Wanted};
 use crate::last_cache::CoreNames;
 use anyhow::{Result, bail};

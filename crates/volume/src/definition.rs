@@ -1,10 +1,8 @@
 //! A definition as the options of a start.
 
-use crate::block::BlockOptions;
 use crate::core::CoreSpec;
-use crate::options::{CacheOptions, ServeOptions, check};
+use crate::options::{BlockOptions, CacheOptions, RbdOptions, ServeOptions, check};
 use crate::profile;
-use crate::rbd::RbdOptions;
 use crate::words::of_file;
 use anyhow::{Result, anyhow, bail, ensure};
 use loligo_ceph::attach::Destage;

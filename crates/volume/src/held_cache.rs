@@ -1,11 +1,13 @@
 //! The cache of a volume while it is served.
 
 use crate::pool::Share;
-use crate::rbd::SharedSuperblock;
 use loligo_block::CacheDevice;
 use loligo_format::superblock::Superblock;
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// The superblock of a cache in use, shared by whoever must write it down.
+pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
 
 /// The cache device while the engine has it, and what its superblock says.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! concerns a device that many cores share. Nothing here knows of a daemon: what a volume asks of one are the traits of
 //! [`memory`].
 
+mod blank;
 pub mod block;
 pub mod cache;
 pub mod change;

@@ -1,18 +1,24 @@
 //! Options that a volume is started with.
 
+mod block;
 mod check;
+mod rbd;
 
-use crate::block::BlockOptions;
 use crate::core::CoreSpec;
 use crate::labelled_core::Wanted;
 use crate::last_cache::LastCache;
-use crate::rbd::RbdOptions;
-pub(crate) use check::check;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+pub use block::{BlockOptions, Rotational};
+pub(crate) use check::check;
+pub use rbd::RbdOptions;
+
+/// The most shards of an image's cache: one thread has all of them.
+pub(crate) const IMAGE_SHARDS: u16 = 32;
 
 /// The volume to serve, and how. Sizes are in bytes. An option that is `None` comes from the superblock, or is the default of a
 /// new cache.

@@ -2,22 +2,24 @@
 //! with its lock as a witness.
 
 mod held_image;
-mod start_io;
+mod lock_text;
+pub(crate) mod start_io;
 
 pub(crate) use held_image::HeldImage;
-pub(crate) use start_io::StartIo;
 
 use held_image::Unserved;
+use lock_text::{decode, encode, witness_of};
+use start_io::{PATIENCE, goes_on, while_ours};
 
-use crate::cache::{self, CutOff};
+use crate::cache;
 use crate::core::{Backing, CoreSpec, OpenCore};
-use crate::held_cache::HeldCache;
-use crate::options::{CacheOptions, ServeOptions};
-use crate::signals::StopSignals;
+use crate::held_cache::{HeldCache, SharedSuperblock};
+use crate::options::{CacheOptions, RbdOptions, ServeOptions};
+use crate::signals::{CutOff, StopSignals};
 use anyhow::{Context, Result, bail};
 use loligo_block::CacheDevice;
 use loligo_ceph::AttachedImage;
-use loligo_ceph::attach::{self, AttachRequest, Attachment, Destage};
+use loligo_ceph::attach::{self, AttachRequest, Attachment};
 use loligo_ceph::attach_marker::AttachMarker;
 use loligo_ceph::cancel::{self, Cancellable};
 use loligo_ceph::lease::Poller;
@@ -27,52 +29,16 @@ use loligo_ceph::spec::ImageSpec;
 use loligo_client::outcome::Absent;
 use loligo_engine::api::Control;
 use loligo_engine::params::Params;
-use loligo_format::superblock::{CORE_RECORD, CoreIdentity, Superblock};
+use loligo_format::superblock::{CoreIdentity, Superblock};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
 use loligo_shard::{Command, Handle, Response};
-use parking_lot::Mutex;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-/// The time that closing an image may take.
-const PATIENCE: Duration = Duration::from_secs(15);
-
-/// The options by which an image is taken and held.
-#[derive(Debug, Clone)]
-pub struct RbdOptions {
-    /// Take it away from who has it.
-    pub steal: bool,
-    /// Open one whose dirty data another cache holds.
-    pub without_cache: bool,
-    /// The way of dirty data to the image.
-    pub destage: Destage,
-    /// Answers leave while the last word that the image is ours is younger.
-    pub lease: Duration,
-    /// The longest that a snapshot by others should wait for dirty data; zero: no matter.
-    pub snapshot_deadline: Duration,
-}
-
-impl RbdOptions {
-    /// Attempts of 5 s that whoever takes a snapshot makes to hear that the image is ready: twice the time it should take.
-    fn quiesce_attempts(&self) -> u32 {
-        let seconds = match self.snapshot_deadline.as_secs() as u32 {
-            0 => LONGEST,
-            n => n,
-        };
-        (2 * seconds).div_ceil(5).max(2)
-    }
-}
-
-/// Seconds that a snapshot waits for dirty data where there is no limit to it.
-const LONGEST: u32 = 3600;
-
-/// The superblock of a cache in use, shared by whoever must write it down.
-pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
+use std::time::Instant;
 
 /// Ends the process with `code`, where clients of Ceph are left in it: an orderly exit would take their libraries' data from
 /// threads that still run.
@@ -82,23 +48,6 @@ pub fn end(code: ExitCode) -> ExitCode {
         unsafe { libc::_exit(i32::from(code != ExitCode::SUCCESS)) };
     }
     code
-}
-
-/// True if a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
-/// that takes long.
-fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
-    let begun = Instant::now();
-    let mut told = false;
-    move || {
-        if !told && begun.elapsed() > PATIENCE {
-            told = true;
-            say!(
-                "waiting for the OSDs of image {spec}, which have not answered for {} s",
-                PATIENCE.as_secs()
-            );
-        }
-        !signals.within(Duration::ZERO)
-    }
 }
 
 /// Takes the image that `spec` names for the cache that the options name.
@@ -184,47 +133,6 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
         record: found.and_then(|s| decode(&s.core_record)),
         force: c.force,
     }
-}
-
-/// As the superblock keeps it, which has little room: what can be done without is left out where it is too long.
-fn encode(record: &LockRecord) -> String {
-    let text = |w: &LockRecord| serde_json::to_string(w).expect("names and numbers");
-    let mut short = record.clone();
-    if text(&short).len() > CORE_RECORD {
-        short.version = None;
-    }
-    while text(&short).len() > CORE_RECORD && short.lost.as_mut().is_some_and(|l| l.why.pop().is_some()) {}
-    text(&short)
-}
-
-fn decode(text: &str) -> Option<LockRecord> {
-    serde_json::from_str(text).ok()
-}
-
-/// The record to be written down: a loss that was noted in this attach stays, whoever writes after it.
-fn witness_of(now: LockRecord, lost: Option<Loss>, noted: &str) -> LockRecord {
-    LockRecord { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
-}
-
-/// The result of `work` for an image while its volume starts; nothing: somebody stopped the start.
-///
-/// # Errors
-/// If the image is another's by now: its client says nothing any more, and hears nothing.
-pub(crate) fn while_ours<T: Send + 'static>(
-    image: &AttachedImage,
-    spec: &ImageSpec,
-    signals: &StopSignals,
-    work: Cancellable<T>,
-) -> Result<Option<T>> {
-    let mut goes_on = goes_on(spec, signals);
-    let done = work.while_waited_for(|| !image.is_lost() && goes_on())?;
-    if done.is_none() && image.is_lost() {
-        let why = image.why_lost().unwrap_or_default();
-        bail!(
-            "image {spec} became another client's while its volume was being started: {why}. Nobody was served yet"
-        );
-    }
-    Ok(done)
 }
 
 /// Says in cache and image that they belong together, before anything is acknowledged.
@@ -492,38 +400,5 @@ pub fn numbers(kept: &ImageGuard) -> Numbers {
         },
         lacks: kept.image.lacks(),
         snapshots: kept.quiescer.report(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_witness_with_long_names_still_fits_and_is_read_again() {
-        let address = "[2001:0db8:85a3:0000:0000:8a2e:0370:7334]:0/4294967295";
-        let text = format!(
-            r#"{{"client":"client.9223372036854","cookie":"auto 139873468645376","address":"{address}","seq":123456,"w":99999999}}"#
-        );
-        let held = decode(&text).expect("a witness");
-        let lost = LockRecord { lost: Some(Loss::now(&"why ".repeat(40))), ..held.clone() };
-        for witness in [held, lost] {
-            let kept = encode(&witness);
-            assert!(kept.len() <= CORE_RECORD, "{kept}");
-            let read = decode(&kept).expect("a witness");
-            assert_eq!((read.holder, read.lost.is_some()), (witness.holder, witness.lost.is_some()));
-        }
-    }
-
-    #[test]
-    fn a_loss_stays_noted_whatever_is_noted_later() {
-        let now = || decode(r#"{"client":"client.4","cookie":"auto 1","address":"10.0.0.1:0/7","seq":2}"#);
-        let now = || now().expect("a witness");
-        let first = witness_of(now(), Some(Loss::now("first")), &encode(&now()));
-        let later = witness_of(now(), None, &encode(&first));
-        assert_eq!(later.lost, first.lost);
-        let again = witness_of(now(), Some(Loss::now("again")), &encode(&later));
-        assert_eq!(again.lost.map(|l| l.why), Some("first".to_owned()));
-        assert_eq!(witness_of(now(), None, &encode(&now())).lost, None);
     }
 }

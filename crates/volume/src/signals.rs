@@ -1,6 +1,5 @@
 //! SIGTERM and SIGINT as messages.
 
-use crate::cache::CutOff;
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Signal, getpid, kill_process};
@@ -11,6 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
+
+/// The start was ended by somebody.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped while the cache was being written whole")]
+pub struct CutOff;
 
 /// The progress of a start: it may be left where it is for as long as there is nothing of it to end.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

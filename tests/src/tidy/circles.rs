@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// For each crate, how many of its files may lie in circles of imports. A number may only fall.
 pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("bench", 19),
-    ("block", 23),
+    ("block", 19),
     ("ceph", 8),
     ("cli", 3),
     ("client", 2),
@@ -17,7 +17,7 @@ pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("osd", 12),
     ("shard", 7),
     ("sim", 9),
-    ("volume", 22),
+    ("volume", 11),
 ];
 
 /// The module that the file at `path` is, by its segments below the crate's root; nothing for tests and other programs.

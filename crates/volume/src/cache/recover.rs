@@ -1,10 +1,10 @@
 //! A cache that is there already: recovered, and held against its core.
 
-use super::{CutOff, OpenCache, number};
+use super::{OpenCache, number};
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::options::CacheOptions;
-use crate::rbd::{StartIo, while_ours};
-use crate::signals::StopSignals;
+use crate::rbd::start_io::{StartIo, while_ours};
+use crate::signals::{CutOff, StopSignals};
 use anyhow::{Context, Result, bail};
 use loligo_block::{CacheDevice, SyncIo};
 use loligo_ceph::AttachedImage;

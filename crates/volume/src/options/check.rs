@@ -1,7 +1,6 @@
 //! Refusals of a volume that need no look at any device.
 
-use super::ServeOptions;
-use crate::cache;
+use super::{IMAGE_SHARDS, ServeOptions};
 use anyhow::{Result, bail, ensure};
 use loligo_client::names;
 use loligo_export::{Credentials, ExportSpec, ListenAddr};
@@ -50,8 +49,8 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     if let Some(n) = c.shards.filter(|n| !(1..=loligo_format::layout::MAX_SHARDS).contains(n)) {
         bail!("--shards {n}: 1 to {} threads can share a cache", loligo_format::layout::MAX_SHARDS);
     }
-    if let Some(n) = c.shards.filter(|n| o.core.is_one_threads() && *n > cache::IMAGE_SHARDS) {
-        bail!("--shards {n}: 1 to {} of them can share an RBD image", cache::IMAGE_SHARDS);
+    if let Some(n) = c.shards.filter(|n| o.core.is_one_threads() && *n > IMAGE_SHARDS) {
+        bail!("--shards {n}: 1 to {} of them can share an RBD image", IMAGE_SHARDS);
     }
     if let Some(why) = o.core.single_shard().filter(|_| c.shards.is_some_and(|n| n > 1)) {
         bail!("{why}: use it with --shards 1");

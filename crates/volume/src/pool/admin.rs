@@ -1,6 +1,7 @@
 //! Operations on a pool as a whole: it is made, and members are added, taken away and resized.
 
 use super::{CoreName, InUse, Pool, Share, State};
+use crate::blank;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
 use loligo_client::outcome::{Ended, Outcome};
@@ -109,7 +110,7 @@ fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
     if let Some(what) = foreign_signature(&head) {
         return Ok(Some(what.to_owned()));
     }
-    let theirs = !open::traces_of_a_format(dev)? && crate::cache::holds_data(dev)?;
+    let theirs = !open::traces_of_a_format(dev)? && blank::holds_data(dev)?;
     Ok(theirs.then(|| "data of somebody else's behind a start of zeros".to_owned()))
 }
 

@@ -1,6 +1,7 @@
 //! A taken image from the start of its volume to the end: given back then, or left with its lock as a witness.
 
-use super::{PATIENCE, encode};
+use super::lock_text::encode;
+use super::start_io::PATIENCE;
 use anyhow::{Context, Result};
 use loligo_block::CacheDevice;
 use loligo_ceph::cancel::Cancellable;

@@ -1,14 +1,19 @@
 //! An image while its volume starts: read as long as nobody stops the start.
 
-use super::while_ours;
 use crate::signals::StopSignals;
+use anyhow::{Result, bail};
 use loligo_block::{IoError, IoKind, SyncIo};
 use loligo_ceph::AttachedImage;
 use loligo_ceph::cancel::Cancellable;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::sync_io::ImageIo;
+use loligo_log::say;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The time that closing an image may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Blocking access that fails once somebody stops the start: OSDs that do not answer are waited for until then.
 pub(crate) struct StartIo<'a> {
@@ -69,4 +74,42 @@ impl SyncIo for StartIo<'_> {
     fn flush(&mut self) -> Result<(), IoError> {
         self.wait(SyncIo::flush)
     }
+}
+
+/// True if a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
+/// that takes long.
+pub(super) fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
+    let begun = Instant::now();
+    let mut told = false;
+    move || {
+        if !told && begun.elapsed() > PATIENCE {
+            told = true;
+            say!(
+                "waiting for the OSDs of image {spec}, which have not answered for {} s",
+                PATIENCE.as_secs()
+            );
+        }
+        !signals.within(Duration::ZERO)
+    }
+}
+
+/// The result of `work` for an image while its volume starts; nothing: somebody stopped the start.
+///
+/// # Errors
+/// If the image is another's by now: its client says nothing any more, and hears nothing.
+pub(crate) fn while_ours<T: Send + 'static>(
+    image: &AttachedImage,
+    spec: &ImageSpec,
+    signals: &StopSignals,
+    work: Cancellable<T>,
+) -> Result<Option<T>> {
+    let mut goes_on = goes_on(spec, signals);
+    let done = work.while_waited_for(|| !image.is_lost() && goes_on())?;
+    if done.is_none() && image.is_lost() {
+        let why = image.why_lost().unwrap_or_default();
+        bail!(
+            "image {spec} became another client's while its volume was being started: {why}. Nobody was served yet"
+        );
+    }
+    Ok(done)
 }

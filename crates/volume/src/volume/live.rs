@@ -46,7 +46,7 @@ use crate::labelled_core::LabelledCore;
 use crate::last_cache::LastCache;
 use crate::memory::Memory;
 use crate::options::{CacheOptions, ServeOptions};
-use crate::signals::StopSignals;
+use crate::signals::{CutOff, StopSignals};
 use crate::volume_state::cached_by;
 use crate::{cache, hung_device};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -472,7 +472,7 @@ impl Volume {
         let mut watch = |done: u64, all: u64| -> Result<()> {
             app.changes.progress(all, all - done);
             if signals.within(Duration::ZERO) {
-                return Err(cache::CutOff.into());
+                return Err(CutOff.into());
             }
             ensure!(!app.changes.is_given_up(), "given up: the volume is served as before");
             Ok(())
@@ -480,7 +480,7 @@ impl Volume {
         let new = CacheOptions { create: true, ..o.clone() };
         let opened = cache::open(&options.name, &new, core, signals, &mut watch);
         core.cache_file = None;
-        let opened = opened.map_err(|why| match why.is::<cache::CutOff>() {
+        let opened = opened.map_err(|why| match why.is::<CutOff>() {
             true => Trouble::Stop,
             false => Trouble::Unchanged(why),
         });

@@ -11,7 +11,7 @@
 
 use super::undo::{Finals, Note, Of, Phase, StartUndo, beside};
 use super::{Promised, Shutdown, Volume};
-use crate::cache::{self, CutOff, Made};
+use crate::cache::{self, Made};
 use crate::core::{self, CoreSpec, OpenCore};
 use crate::held_cache::HeldCache;
 use crate::labelled_core::LabelledCore;
@@ -21,7 +21,7 @@ use crate::options::{CacheOptions, ServeOptions, check};
 use crate::pool::Governing;
 use crate::rbd::{self, HeldImage, ImageGuard};
 use crate::refusals::Refusals;
-use crate::signals::StopSignals;
+use crate::signals::{CutOff, StopSignals};
 use crate::ublk::Devices;
 use crate::volume_state::{Keeping, VolumeState, info_of};
 use crate::{block, control_socket, stats, stop};
