@@ -10,11 +10,12 @@ pub(crate) struct DeviceQueue {
     backlog: VecDeque<Op>,
     /// The most operations the device had at once.
     pub(crate) most: usize,
+    done: Vec<Completion>,
 }
 
 impl DeviceQueue {
     pub(crate) fn new(device: AnyDevice) -> DeviceQueue {
-        DeviceQueue { device, backlog: VecDeque::new(), most: 0 }
+        DeviceQueue { device, backlog: VecDeque::new(), most: 0, done: Vec::new() }
     }
 
     /// Starts `op`, behind those that wait. Its completion, if it is over at once.
@@ -36,13 +37,14 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes completions, and starts what had waited.
-    pub(crate) fn poll(&mut self, ring: &mut Ring, now: u64, out: &mut Vec<Completion>) {
-        self.device.poll(ring, now, out);
+    /// Takes completions, gives each to `over`, and starts what had waited.
+    pub(crate) fn poll(&mut self, ring: &mut Ring, now: u64, mut over: impl FnMut(Completion)) {
+        self.device.poll(ring, now, &mut self.done);
+        self.done.drain(..).for_each(&mut over);
         while let Some(op) = self.backlog.pop_front() {
             match self.device.submit(ring, now, op) {
                 Submit::Taken => self.most = self.most.max(self.device.in_flight()),
-                Submit::Finished(c) => out.push(c),
+                Submit::Finished(c) => over(c),
                 Submit::Busy(op) => {
                     self.backlog.push_front(op);
                     return;

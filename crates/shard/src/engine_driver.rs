@@ -152,11 +152,10 @@ impl EngineDriver {
 
     /// Takes completions, feeds the engines everything there is and carries out what they want, until they are quiet.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
-        let mut done = std::mem::take(&mut self.done);
-        self.caches.iter_mut().for_each(|cache| cache.poll(ring, now, &mut done));
-        self.disk.poll(ring, now, &mut done);
-        self.events.extend(done.drain(..).map(event));
-        self.done = done;
+        self.events.extend(self.done.drain(..).map(event));
+        for queue in self.caches.iter_mut().chain([&mut self.disk]) {
+            queue.poll(ring, now, |c| self.events.push_back(event(c)));
+        }
         if self.engines.len() > 1 {
             share(&mut self.engines.iter_mut().collect::<Vec<_>>());
         }

@@ -41,7 +41,7 @@ impl Uncached {
 
     /// Takes completions and answers them.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
-        self.core.poll(ring, now, &mut self.done);
+        self.core.poll(ring, now, |c| self.done.push(c));
         while let Some(c) = self.done.pop() {
             if let Err(e) = &c.result {
                 tracing::warn!(error = %e, "an operation on the core failed");
