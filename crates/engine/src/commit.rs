@@ -1,10 +1,13 @@
 //! The commit: journal, flushes of both devices, checkpoint and intents, and who waits for which of them.
 
-use crate::api::Nanos;
+use crate::api::{Dev, Effect, Nanos};
 use crate::checkpoint::Checkpoint;
 use crate::flushes::{CacheFlush, CoreFlush, Waiter};
 use crate::intent::Intents;
+use crate::io_tag::IoTag;
 use crate::journal::{ClosedFrame, Journal};
+use crate::stats::Stats;
+use loligo_block::{Op, OpKind};
 use loligo_format::record::Record;
 use std::collections::VecDeque;
 
@@ -64,9 +67,15 @@ impl Commit {
         self.journal.append(now, record, fresh, urgent, &mut self.closed)
     }
 
-    /// Closes the open frame where it is due.
-    pub(crate) fn close_if_due(&mut self, now: Nanos) {
+    /// Closes the open frame where it is due, and sends what is closed to the cache.
+    pub(crate) fn close_if_due(&mut self, now: Nanos, stats: &mut Stats, fx: &mut Vec<Effect>) {
         self.journal.close_if_due(now, &mut self.closed);
+        for f in self.closed.drain(..) {
+            stats.cache_write_bytes += f.data.len() as u64;
+            let kind = OpKind::Write { data: f.data, fua: false };
+            let op = Op { tag: IoTag::Frame(f.seq as u32).tag(), offset: f.offset, kind };
+            fx.push(Effect::Io(Dev::Cache, op));
+        }
     }
 
     /// Has an idle journal say how far it is durable.
@@ -170,7 +179,7 @@ mod tests {
         let mut seen = Vec::new();
         for slot in 0..LEN as u32 {
             commit.append(0, Record::Drop { block: 0, slot }, false, true);
-            commit.close_if_due(0);
+            commit.close_if_due(0, &mut Stats::default(), &mut Vec::new());
             commit.journal.close(&mut commit.closed);
             seen.push(has(&commit));
             if !commit.has_room(RoomFor::Housekeeping) {

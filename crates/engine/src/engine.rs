@@ -147,9 +147,13 @@ impl Engine {
             }
             self.checkpoint_if_due(fx);
             self.commit.write_watermark(now);
-            self.commit.close_if_due(now);
         }
-        self.emit_frames(fx);
+        if self.state.uses_cache() {
+            self.commit.close_if_due(now, &mut self.stats, fx);
+        } else {
+            // What was recorded since may rest on something that did not happen: nothing of it is to become durable.
+            self.commit.closed.clear();
+        }
         self.flush_if_wanted(now, fx);
         self.stop_if_idle(now, fx);
     }
@@ -274,21 +278,6 @@ impl Engine {
     /// Why the cache stopped acknowledging, if it did.
     pub fn poisoned(&self) -> Option<&Failure> {
         self.state.why()
-    }
-
-    pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
-        if !self.state.uses_cache() {
-            // What was recorded since may rest on something that did not happen: nothing of it is to become durable.
-            return self.commit.closed.clear();
-        }
-        for f in self.commit.closed.drain(..) {
-            self.stats.cache_write_bytes += f.data.len() as u64;
-            let kind = OpKind::Write { data: f.data, fua: false };
-            fx.push(Effect::Io(
-                Dev::Cache,
-                Op { tag: IoTag::Frame(f.seq as u32).tag(), offset: f.offset, kind },
-            ));
-        }
     }
 
     /// Writes `data` (whole blocks) to `slot` and following, as data of the open frame.
