@@ -17,7 +17,7 @@ use crate::flushes::FLUSH_EVERY;
 use crate::intake::{Intake, Task};
 use crate::intent::Intents;
 use crate::io_tag::{Done, IoTag};
-use crate::journal::{Action, Journal, Ring};
+use crate::journal::{Journal, Ring};
 use crate::map::Map;
 use crate::params::Params;
 use crate::policy::admit::{Admission, Verdict};
@@ -262,13 +262,7 @@ impl Engine {
         }
         let swapped = planted(self.cfg.bug, Bug::JournalOrderSwapped);
         while let Some((seq, actions)) = self.commit.journal.next_completed(swapped) {
-            for action in &actions {
-                match *action {
-                    Action::Apply(record, fresh) => self.apply(now, seq, record, fresh),
-                    Action::Notify(key) => self.published(now, key, seq, fx),
-                    Action::NotifyJob(key) => self.job_over(now, key, fx),
-                }
-            }
+            self.take_effect(now, seq, &actions, fx);
             self.commit.journal.recycle(actions);
         }
         self.wake_durable(now, fx);
