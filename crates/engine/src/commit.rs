@@ -7,7 +7,7 @@ use crate::intent::Intents;
 use crate::io_tag::IoTag;
 use crate::journal::{ClosedFrame, Journal};
 use crate::stats::Stats;
-use loligo_block::{Op, OpKind};
+use loligo_block::{Op, OpKind, Shared};
 use loligo_format::record::Record;
 use std::collections::VecDeque;
 
@@ -59,6 +59,13 @@ impl Commit {
             core_acked: 0,
             core_flushed: 0,
         }
+    }
+
+    /// Writes `data` (whole blocks) to the slot at `offset` of the cache and following, as data of the open frame.
+    pub(crate) fn put_data(&mut self, offset: u64, data: Shared, stats: &mut Stats, fx: &mut Vec<Effect>) {
+        let tag = IoTag::Data(self.journal.data_issued() as u32).tag();
+        stats.cache_write_bytes += data.len() as u64;
+        fx.push(Effect::Io(Dev::Cache, Op { tag, offset, kind: OpKind::Write { data, fua: false } }));
     }
 
     /// Adds a record to the open frame; somebody waits for it if `urgent`.

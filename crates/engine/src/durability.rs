@@ -1,9 +1,9 @@
 //! Durability: who waits for which frame, the flushes of both devices, and what happens when one fails.
 
-use crate::api::{ControlId, Dev, Effect, Nanos};
+use crate::api::{ControlId, Dev, Effect, Nanos, answer};
 use crate::bug::{Bug, planted};
 use crate::commit::Commit;
-use crate::engine::{Engine, answer};
+use crate::engine::Engine;
 use crate::flushes::{CacheFlush, FLUSH_EVERY, MANY, Waiter};
 use crate::intake::{FlushTask, Task};
 use crate::io_tag::IoTag;

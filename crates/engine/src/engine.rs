@@ -6,7 +6,7 @@
 
 mod apply;
 
-use crate::api::{Dev, Effect, Event, Hint, Nanos};
+use crate::api::{Effect, Event, Hint, Nanos, answer};
 use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::commit::Commit;
@@ -27,10 +27,10 @@ use crate::space::Space;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::tables::Tables;
-use loligo_block::{Answer, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
+use loligo_block::{ReqError, ReqKind, Request};
 use loligo_format::layout::ShardLayout;
 use loligo_format::mode::Mode;
-use loligo_format::record::{JournalId, Record};
+use loligo_format::record::JournalId;
 use loligo_format::units::{BLOCK, Stripe};
 
 /// What a shard must know to run.
@@ -274,30 +274,6 @@ impl Engine {
         self.state.why()
     }
 
-    /// Writes `data` (whole blocks) to `slot` and following, as data of the open frame.
-    pub(crate) fn put_data(&mut self, slot: u32, data: Shared, fx: &mut Vec<Effect>) {
-        let seq = self.commit.journal.data_issued();
-        self.stats.cache_write_bytes += data.len() as u64;
-        let op = Op {
-            tag: IoTag::Data(seq as u32).tag(),
-            offset: self.cfg.layout.slot(slot),
-            kind: OpKind::Write { data, fua: false },
-        };
-        fx.push(Effect::Io(Dev::Cache, op));
-    }
-
-    /// Adds a record to the open frame; somebody waits for it if `urgent`.
-    pub(crate) fn record(&mut self, now: Nanos, record: Record, fresh: bool, urgent: bool) -> u64 {
-        self.space.landing += u64::from(matches!(record, Record::Put { dirty: 1.., .. }));
-        self.commit.append(now, record, fresh, urgent)
-    }
-
-    /// Notes that the content of `first..=last` changes about now, so that fills under way are not used.
-    pub(crate) fn changed(&mut self, first: u32, last: u32) {
-        self.map.changed(first, last);
-        self.space.changed(first, last);
-    }
-
     /// Share of the slots that are mapped, in thousandths.
     pub(crate) fn occupancy_permille(&self) -> u32 {
         (self.map.index.occupied() * 1000 / u64::from(self.space.slots.count().max(1))) as u32
@@ -357,8 +333,4 @@ impl Engine {
         let known = self.space.policy.remembers(self.cfg.stripe.global(block));
         self.space.admission.admit(line, occupancy, known)
     }
-}
-
-pub(crate) fn answer(fx: &mut Vec<Effect>, id: ReqId, result: Result<Answer, ReqError>) {
-    fx.push(Effect::Answer(Reply { id, result }));
 }

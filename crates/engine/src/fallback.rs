@@ -9,9 +9,9 @@
 
 pub(crate) mod state;
 
-use crate::api::{ControlId, Dev, Effect, Nanos};
+use crate::api::{ControlId, Dev, Effect, Nanos, answer};
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, answer};
+use crate::engine::Engine;
 use crate::intake::Task;
 use crate::io_tag::{Done, IoTag};
 use crate::refusal::{ControlError, Failure, NeedsCache, Step};

@@ -206,7 +206,7 @@ impl Engine {
             let r = &mut self.commit.intents.regions[region as usize];
             if r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET {
                 r.state = State::Closing;
-                self.record(now, Record::IntentClose { region }, false, false);
+                self.commit.append(now, Record::IntentClose { region }, false, false);
             }
         }
     }
@@ -214,7 +214,7 @@ impl Engine {
     /// After a close took effect, those who came meanwhile open it again.
     pub(crate) fn reopen_if_wanted(&mut self, now: Nanos, region: u32) {
         if self.commit.intents.waiting(region) && self.commit.intents.must_open(region) {
-            let seq = self.record(now, Record::IntentOpen { region }, false, true);
+            let seq = self.commit.append(now, Record::IntentOpen { region }, false, true);
             self.commit.wait_durable(seq, Waiter::Intent(region));
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! The payload stays with its change until the answer: whatever fails on the way, the request can be made again.
 
-use crate::api::{Effect, Hint, Nanos};
-use crate::engine::{Engine, answer};
+use crate::api::{Effect, Hint, Nanos, answer};
+use crate::engine::Engine;
 use crate::flushes::Waiter;
 use crate::index::Meta;
 use crate::intake::Task;
@@ -116,7 +116,8 @@ impl Engine {
         }
         let head = &self.intake.write(key).head;
         let (first, last) = (head.first, head.last);
-        self.changed(first, last);
+        self.map.changed(first, last);
+        self.space.changed(first, last);
         let (mut dirty, mut cached, mut whole, mut replaces) = (false, true, true, true);
         for block in first..=last {
             match self.map.index.get(block) {
@@ -196,7 +197,8 @@ impl Engine {
             }
             route => (route.recorded(seq), false),
         };
-        self.changed(first, last);
+        self.map.changed(first, last);
+        self.space.changed(first, last);
         if halfway {
             self.intake.wait_for_room(key);
             return self.admit_waiting(now, fx);

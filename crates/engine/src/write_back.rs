@@ -208,8 +208,8 @@ impl Engine {
             let (data, meta) = self.compose(key, block, *slot, merged);
             // A clean part of the old version that could not be read is simply not kept.
             let fresh = old.is_none_or(|o| o.dirty == 0);
-            self.space.pending_dirty += u64::from(fresh);
-            self.put_data(*slot, data, fx);
+            self.space.lands(fresh);
+            self.commit.put_data(self.cfg.layout.slot(*slot), data, &mut self.stats, fx);
             let global = self.cfg.stripe.global(block);
             let record = Record::Put {
                 block: global,
@@ -218,7 +218,7 @@ impl Engine {
                 valid: meta.valid,
                 dirty: meta.dirty,
             };
-            self.record(now, record, fresh, true);
+            self.commit.append(now, record, fresh, true);
         }
         let seq = self.commit.journal.notify(key);
         self.intake.write(key).back().seq = seq;

@@ -24,8 +24,9 @@ impl Engine {
     fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
         match record {
             Record::Put { block, slot, crc, valid, dirty } => {
-                self.space.pending_dirty -= u64::from(fresh);
-                self.space.landing -= u64::from(dirty != 0);
+                if dirty != 0 {
+                    self.space.landed(fresh);
+                }
                 self.apply_put(seq, block, Meta { slot, crc, valid, dirty });
             }
             Record::Clean { block, slot } => self.apply_clean(block, slot),
