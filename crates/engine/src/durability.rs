@@ -79,7 +79,7 @@ impl Engine {
             // Whoever asks has been failed, and waits for good: after a flush that failed none says anything.
             return true;
         }
-        if !self.cfg.core_volatile {
+        if !self.cfg.devices.core_volatile {
             self.commit.core_flushed = self.commit.core_acked;
             return false;
         }
@@ -91,11 +91,11 @@ impl Engine {
 
     /// The same for who can wait for others to join: the flush begins in [`Engine::core_flush_if_due`].
     pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
-        if self.cfg.core_volatile && self.state.uses_cache() {
+        if self.cfg.devices.core_volatile && self.state.uses_cache() {
             self.commit.core_flush.next.push(who);
             self.commit.core_flush.shared_since.get_or_insert(now);
         }
-        self.cfg.core_volatile || !self.state.uses_cache()
+        self.cfg.devices.core_volatile || !self.state.uses_cache()
     }
 
     /// Starts a shared flush that is due, or that somebody waits for by now; and has clean records written that were in no

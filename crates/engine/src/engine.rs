@@ -11,7 +11,7 @@ use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::commit::Commit;
 use crate::destage::Destage;
-use crate::devices::Large;
+use crate::devices::Devices;
 use crate::fallback::state::FallbackState;
 use crate::flushes::FLUSH_EVERY;
 use crate::intake::{Intake, Task};
@@ -42,26 +42,12 @@ pub struct Config {
     pub layout: ShardLayout,
     /// What its journal and pages carry.
     pub id: JournalId,
-    /// Journal frames are multiples of this, bytes.
-    pub journal_unit: u32,
-    /// The cache device may lose completed writes at power loss.
-    pub cache_volatile: bool,
+    /// What its devices are like.
+    pub devices: Devices,
     /// First byte of the core that is exported.
     pub data_start: u64,
     /// Bytes exported.
     pub data_length: u64,
-    /// The core may lose completed writes at power loss.
-    pub core_volatile: bool,
-    /// Discarded space of the core reads as zeros.
-    pub core_unmaps: bool,
-    /// The core takes groups of writes, and wants whatever is destaged in them.
-    pub core_groups: bool,
-    /// Writes that may pass the cache by.
-    pub core_large: Large,
-    /// Others take snapshots of the core.
-    pub core_snapshots: bool,
-    /// Pages of a checkpoint being written at a time, at most.
-    pub page_writes: u32,
     /// Blocks in a cache line.
     pub line_blocks: u32,
     /// Bytes of an intent region.
@@ -97,8 +83,10 @@ pub struct Engine {
 impl Engine {
     /// A shard as recovery left it.
     pub fn new(cfg: Config, mut rec: Recovered) -> Engine {
-        let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
-        let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.cache_volatile);
+        let ring =
+            Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.devices.journal_unit };
+        let journal =
+            Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.devices.cache_volatile);
         let windows = cfg.stripe.windows(cfg.data_length);
         // It may have been recovered before the core's present size was known.
         rec.index.grow(windows);

@@ -271,7 +271,7 @@ impl Engine {
             return;
         }
         let flushers = std::mem::take(&mut f.flushes);
-        if !self.cfg.core_volatile || fenced {
+        if !self.cfg.devices.core_volatile || fenced {
             for (whose, _) in flushers {
                 self.tell(whose, Ok(Answer::Done), fx);
             }

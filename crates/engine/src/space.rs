@@ -207,9 +207,9 @@ impl Engine {
     pub(crate) fn dirty_limit(&self) -> u64 {
         let (wall, rate) = (self.space.slot_limit(), self.destage.rate());
         let clear = (rate as f64 * CLEAR as f64 / 1e9) as u64;
-        let most = if self.cfg.core_groups { wall - clear.min(wall / 8) } else { wall };
+        let most = if self.cfg.devices.core_groups { wall - clear.min(wall / 8) } else { wall };
         let in_time = self.destaged_in(self.cfg.params.snapshot_deadline);
-        if !self.cfg.core_snapshots || in_time == 0 {
+        if !self.cfg.devices.core_snapshots || in_time == 0 {
             return most;
         }
         let least = SNAPSHOT_LEAST.min(u64::from(self.space.slots.count() / 16));

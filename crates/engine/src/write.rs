@@ -38,7 +38,7 @@ impl Engine {
         let cutoff = match self.cfg.params.seq_cutoff {
             SeqCutoff::Always => true,
             // A core that takes groups has no head to move: what is small is best gathered there, in order or not.
-            SeqCutoff::Full if self.cfg.core_groups => false,
+            SeqCutoff::Full if self.cfg.devices.core_groups => false,
             SeqCutoff::Full => self.space.slots.free_count() <= self.space.room_target() + 512,
             SeqCutoff::Never => false,
         };
@@ -71,7 +71,7 @@ impl Engine {
                 let end = (offset + len) / BLOCK * BLOCK;
                 let offset = offset.next_multiple_of(BLOCK);
                 let len = end.saturating_sub(offset);
-                let allowed = len > 0 && self.cfg.core_unmaps && !self.is_frozen();
+                let allowed = len > 0 && self.cfg.devices.core_unmaps && !self.is_frozen();
                 allowed.then_some((offset, len, Content::Zero { unmap: true }))
             }
         }
@@ -100,10 +100,10 @@ impl Engine {
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
         let whole = self.intake.write(key).head.whole;
-        whole >= self.cfg.core_large.least
+        whole >= self.cfg.devices.core_large.least
             && self.cfg.mode.write_route() == WriteRoute::Back
             && !self.destage.health.is_failing()
-            && (whole >= self.cfg.core_large.always
+            && (whole >= self.cfg.devices.core_large.always
                 || (self.is_short_of_room(now) && !(replaces && self.intake.waiting.is_empty())))
     }
 

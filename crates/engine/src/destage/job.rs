@@ -377,7 +377,7 @@ impl Engine {
         let newest = dirty.iter().map(|(b, _)| self.map.recent.frame(*b).min(seq)).max().unwrap_or(0);
         let count = dirty.len();
         let apart = self.destage.stuck.is_apart(window);
-        let (way, turn, fillers) = if self.cfg.core_groups || apart {
+        let (way, turn, fillers) = if self.cfg.devices.core_groups || apart {
             (Strategy::Runs, Turn::default(), Vec::new())
         } else {
             let (gaps, fillers) = self.map.known_gaps(&dirty);
