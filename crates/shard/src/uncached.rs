@@ -1,7 +1,7 @@
 //! A core served as it is: the engine for that, on a ring.
 
 use crate::command_error::CommandError;
-use crate::device_queue::DeviceQueue;
+use crate::devices::DeviceQueue;
 use crate::engine_driver::Answers;
 use crate::message::{Command, Response, Snapshot};
 use crate::status;
