@@ -14,12 +14,18 @@ use loligo_engine::relay::{Relay, ShardMessage};
 use loligo_engine::{Engine, Router, share};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 /// Where answers go.
 pub(crate) trait Answers {
     fn answer(&mut self, reply: Reply);
+
+    /// All that there are, also none.
+    fn answer_all(&mut self, replies: impl IntoIterator<Item = Reply>) {
+        replies.into_iter().for_each(|reply| self.answer(reply));
+    }
 }
 
 impl Answers for Vec<Reply> {
@@ -50,8 +56,8 @@ struct Asked {
 pub(crate) struct EngineDriver {
     me: u16,
     engines: Vec<Engine>,
-    /// The shard of the first.
-    first: u16,
+    /// Theirs.
+    shards: Range<u16>,
     relay: Relay,
     devices: Devices,
     /// First byte of the core that is exported.
@@ -83,10 +89,11 @@ pub(crate) struct Parts {
 
 impl EngineDriver {
     pub(crate) fn new(p: Parts) -> EngineDriver {
+        let first = if p.engines.len() > 1 { 0 } else { p.me };
         EngineDriver {
             me: p.me,
             seq_promotion: p.engines[0].params().seq_promotion,
-            first: if p.engines.len() > 1 { 0 } else { p.me },
+            shards: first..first + p.engines.len() as u16,
             engines: p.engines,
             relay: Relay::new(p.me, p.router),
             devices: p.devices,
@@ -103,15 +110,11 @@ impl EngineDriver {
 
     /// A client's request: its parts go to the shards that own their windows.
     pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
-        let own = self.first..self.first + self.engines.len() as u16;
         let (events, status, outgoing) = (&mut self.events, &mut self.status, &mut self.outgoing);
-        let refused = self.relay.request(req, |shard, part, hint| match own.contains(&shard) {
-            true => submit(events, status, usize::from(shard - own.start), part, hint),
+        to.answer_all(self.relay.request(req, |shard, part, hint| match self.shards.contains(&shard) {
+            true => submit(events, status, usize::from(shard - self.shards.start), part, hint),
             false => outgoing[usize::from(shard)].push(Message::Shard(ShardMessage::Part(part, hint))),
-        });
-        if let Some(refused) = refused {
-            to.answer(refused);
-        }
+        }));
     }
 
     /// What another thread wrote, or this one to itself.
@@ -119,18 +122,14 @@ impl EngineDriver {
         match message {
             // Where there are other threads, each has one shard.
             ShardMessage::Part(req, hint) => submit(&mut self.events, &mut self.status, 0, req, hint),
-            ShardMessage::Answered(reply) => {
-                if let Some(whole) = self.relay.answered(reply) {
-                    to.answer(whole);
-                }
-            }
+            ShardMessage::Answered(reply) => to.answer_all(self.relay.answered(reply)),
             ShardMessage::Missed(id) => self.relay.missed(id),
         }
     }
 
     /// Thread `shard` has ended: what waits for its answer, or will ask it, fails.
     pub(crate) fn lose(&mut self, shard: u16, to: &mut impl Answers) {
-        self.relay.lose(shard).into_iter().for_each(|reply| to.answer(reply));
+        to.answer_all(self.relay.lose(shard));
     }
 
     fn send(&mut self, (origin, message): (u16, ShardMessage), to: &mut impl Answers) {
