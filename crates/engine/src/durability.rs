@@ -46,7 +46,7 @@ impl Engine {
             Waiter::Task(key) => self.durability_step(now, key, fx),
             Waiter::Job(key) => self.job_step(now, key, fx),
             Waiter::Intent(region) => self.intent_opened(now, region, fx),
-            Waiter::Lift => self.lift_step(now, fx),
+            Waiter::Lift => self.commit.lift(now),
             Waiter::Stop => self.commit.lift_for_stop(),
             Waiter::Checkpoint => self.checkpoint_step(fx),
             Waiter::Control(id) => self.commit.tell_flushed(id, Ok(()), fx),
@@ -109,6 +109,14 @@ impl Engine {
         let due = wanted || f.next.len() >= MANY || f.deadline().is_some_and(|t| t <= now);
         f.urgent |= due && !f.next.is_empty();
         self.start_core_flush(fx);
+    }
+
+    /// Lifts the intents of regions that have been quiet, behind a flush of the core.
+    pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let quiet = !self.state.is_stopping() && self.commit.begin_lifting(now);
+        if quiet && !self.want_core_flush(Waiter::Lift, fx) {
+            self.commit.lift(now);
+        }
     }
 
     fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {

@@ -124,7 +124,9 @@ impl Engine {
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.state.uses_cache() {
             if !self.state.is_fenced() {
-                self.look_for_jam(now);
+                // Where a core is frozen a thaw may bring room.
+                let full = !self.state.has_freeze() && self.dirty_and_kept() >= self.space.slot_limit();
+                self.destage.look_for_jam(now, full, &self.map, self.space.pending_dirty);
                 self.admit_waiting(now, fx);
                 self.make_room(now);
                 self.shrink_step(now, fx);

@@ -3,9 +3,8 @@
 //! A region opens before the first such write (the record is durable on the cache), and is lifted when it has been
 //! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
 
-use crate::api::{Effect, Nanos};
+use crate::api::Nanos;
 use crate::commit::Commit;
-use crate::engine::Engine;
 use crate::flushes::Waiter;
 use loligo_format::record::Record;
 
@@ -172,14 +171,12 @@ impl Commit {
             self.checkpoint.renew();
         }
     }
-}
 
-impl Engine {
-    /// Starts lifting what has been quiet.
-    pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let i = &mut self.commit.intents;
-        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.state.is_stopping() {
-            return;
+    /// Looks for regions that have been quiet: whether there are any. They are lifted once the core is flushed.
+    pub(crate) fn begin_lifting(&mut self, now: Nanos) -> bool {
+        let i = &mut self.intents;
+        if i.open == 0 || i.lifting.is_some() || now < i.next_look {
+            return false;
         }
         i.next_look = now + QUIET / 2;
         let quiet: Vec<u32> = (0u32..)
@@ -187,35 +184,28 @@ impl Engine {
             .filter(|(_, r)| r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET)
             .map(|(n, _)| n)
             .collect();
-        if quiet.is_empty() {
-            return;
-        }
-        let need = quiet.iter().map(|n| i.regions[*n as usize].seq).max().unwrap_or(0);
-        i.lifting = Some(quiet);
-        if self.commit.journal.durable() < need {
-            // Their records are published, hence in the completed prefix; the periodic flush covers them.
-            self.commit.intents.lifting = None;
-        } else if !self.want_core_flush(Waiter::Lift, fx) {
-            self.lift_step(now, fx);
-        }
+        let newest = quiet.iter().map(|n| i.regions[*n as usize].seq).max();
+        // Records that are not durable are published, hence in the completed prefix; the periodic flush covers them.
+        i.lifting = newest.is_some_and(|need| self.journal.durable() >= need).then_some(quiet);
+        i.lifting.is_some()
     }
 
     /// The core is flushed: regions still quiet are closed.
-    pub(crate) fn lift_step(&mut self, now: Nanos, _fx: &mut Vec<Effect>) {
-        for region in self.commit.intents.lifting.take().unwrap_or_default() {
-            let r = &mut self.commit.intents.regions[region as usize];
+    pub(crate) fn lift(&mut self, now: Nanos) {
+        for region in self.intents.lifting.take().unwrap_or_default() {
+            let r = &mut self.intents.regions[region as usize];
             if r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET {
                 r.state = State::Closing;
-                self.commit.append(now, Record::IntentClose { region }, false, false);
+                self.append(now, Record::IntentClose { region }, false, false);
             }
         }
     }
 
     /// After a close took effect, those who came meanwhile open it again.
     pub(crate) fn reopen_if_wanted(&mut self, now: Nanos, region: u32) {
-        if self.commit.intents.waiting(region) && self.commit.intents.must_open(region) {
-            let seq = self.commit.append(now, Record::IntentOpen { region }, false, true);
-            self.commit.wait_durable(seq, Waiter::Intent(region));
+        if self.intents.waiting(region) && self.intents.must_open(region) {
+            let seq = self.append(now, Record::IntentOpen { region }, false, true);
+            self.wait_durable(seq, Waiter::Intent(region));
         }
     }
 }

@@ -208,7 +208,7 @@ impl Engine {
         let (wall, rate) = (self.space.slot_limit(), self.destage.rate());
         let clear = (rate as f64 * CLEAR as f64 / 1e9) as u64;
         let most = if self.cfg.devices.core_groups { wall - clear.min(wall / 8) } else { wall };
-        let in_time = self.destaged_in(self.cfg.params.snapshot_deadline);
+        let in_time = self.destage.destaged_in(self.cfg.params.snapshot_deadline, self.cfg.stripe.by.shards);
         if !self.cfg.devices.core_snapshots || in_time == 0 {
             return most;
         }

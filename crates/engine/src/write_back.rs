@@ -44,7 +44,7 @@ impl Engine {
                     self.intake.waiting.pop_front();
                     self.begin_back(now, key, blocks, fx);
                 }
-                Admission::Full if self.is_jammed() || self.destage.health.has_failed_long(now) => {
+                Admission::Full if self.gives_up(now) => {
                     self.intake.waiting.pop_front();
                     self.pass_by(now, key, fx);
                 }
@@ -56,6 +56,12 @@ impl Engine {
             }
         }
         self.intake.admitting = false;
+    }
+
+    /// Whether nobody waits any more for room that only the core could make: it takes nothing that is dirty. One that is frozen
+    /// takes nothing for now.
+    pub fn gives_up(&self, now: Nanos) -> bool {
+        (self.destage.is_jammed() && !self.state.has_freeze()) || self.destage.health.has_failed_long(now)
     }
 
     /// Has the core take a change for which nothing makes room, or say why not. A change fails that has dirty blocks beneath it,

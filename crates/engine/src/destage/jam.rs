@@ -1,7 +1,8 @@
 //! A cache full of what the core refuses: nothing that is dirty can make room, however long a writer waits.
 
+use super::Destage;
 use crate::api::Nanos;
-use crate::engine::Engine;
+use crate::map::Map;
 
 /// It is waited for so long, on the engine's clock. Each refused block is tried several times meanwhile. A core that is
 /// slow, or answers nothing, refuses nothing: it is waited for without an end.
@@ -44,34 +45,31 @@ impl Jam {
     }
 }
 
-impl Engine {
-    /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
-    pub(crate) fn look_for_jam(&mut self, now: Nanos) {
-        if self.state.has_freeze() || self.dirty_and_kept() < self.space.slot_limit() {
-            return self.destage.jam.over();
+impl Destage {
+    /// Looks whether all that is dirty in a `full` cache is refused; `coming`: new dirty blocks on their way.
+    pub(crate) fn look_for_jam(&mut self, now: Nanos, full: bool, map: &Map, coming: u64) {
+        if !full {
+            return self.jam.over();
         }
-        if self.destage.jam.looked.is_none_or(|at| now >= at + LOOK) {
-            let all = self.all_is_refused();
-            let jam = &mut self.destage.jam;
-            jam.looked = Some(now);
-            jam.since = all.then(|| jam.since.unwrap_or(now));
+        if self.jam.looked.is_none_or(|at| now >= at + LOOK) {
+            let all = self.all_is_refused(map, coming);
+            self.jam.looked = Some(now);
+            self.jam.since = all.then(|| self.jam.since.unwrap_or(now));
         }
-        let jam = &mut self.destage.jam;
+        let jam = &mut self.jam;
         jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING) || jam.is_barren(now);
     }
 
-    /// Whether waiting for room is in vain: for a minute all that is dirty has been refused, or nothing of it taken while the core
-    /// refused what it was asked for. A core that is frozen takes nothing for now.
+    /// Whether for a minute all that is dirty has been refused, or nothing of it taken while the core refused what it was asked for.
     pub(crate) fn is_jammed(&self) -> bool {
-        self.destage.jam.lasts && !self.state.has_freeze()
+        self.jam.lasts
     }
 
-    fn all_is_refused(&self) -> bool {
-        let d = &self.destage;
-        let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
+    fn all_is_refused(&self, map: &Map, coming: u64) -> bool {
+        let damaged = self.bad.iter().filter(|b| !self.stuck.counts(**b)).count() as u64;
         // Those that only memory has are not dirty yet.
-        let is_dirty = |b: u32| self.map.index.get(b).is_some_and(|m| m.dirty != 0);
-        let refused = d.stuck.count(|window| u64::from(self.map.index.window_dirty(window)), is_dirty);
-        refused + damaged >= self.map.index.dirty_blocks() + self.space.pending_dirty
+        let is_dirty = |b: u32| map.index.get(b).is_some_and(|m| m.dirty != 0);
+        let refused = self.stuck.count(|window| u64::from(map.index.window_dirty(window)), is_dirty);
+        refused + damaged >= map.index.dirty_blocks() + coming
     }
 }

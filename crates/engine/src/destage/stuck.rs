@@ -279,7 +279,8 @@ impl Engine {
         let (ranges, places) = self.runs_of(blocks.into_iter());
         let dirty = |b: &u32| self.map.index.get(*b).is_some_and(|m| m.dirty != 0);
         let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
-        Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })
+        let full = self.destage.is_jammed() && !self.state.has_freeze();
+        Some(Refused { ranges, places, untried, untried_ranges, why, full })
     }
 
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.

@@ -37,7 +37,7 @@ impl Engine {
             Record::IntentOpen { .. } => {}
             Record::IntentClose { region } => {
                 self.commit.intents.closed(region);
-                self.reopen_if_wanted(now, region);
+                self.commit.reopen_if_wanted(now, region);
             }
         }
     }
