@@ -116,6 +116,29 @@ impl Commit {
         self.core_acked > self.core_flushed
     }
 
+    /// The core is flushed: regions still quiet are closed.
+    pub(crate) fn lift(&mut self, now: Nanos) {
+        for region in self.intents.lift(now) {
+            self.append(now, Record::IntentClose { region }, false, false);
+        }
+    }
+
+    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
+    pub(crate) fn lift_for_stop(&mut self) {
+        if self.intents.close_all() {
+            self.checkpoint.renew();
+        }
+    }
+
+    /// The intent of `region` is closed; those who came meanwhile open it again.
+    pub(crate) fn intent_closed(&mut self, now: Nanos, region: u32) {
+        self.intents.closed(region);
+        if self.intents.must_reopen(region) {
+            let seq = self.append(now, Record::IntentOpen { region }, false, true);
+            self.wait_durable(seq, Waiter::Intent(region));
+        }
+    }
+
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
     pub(crate) fn has_room(&self, who: RoomFor) -> bool {
         let used = self.journal.used() * 16;

@@ -113,7 +113,8 @@ impl Engine {
 
     /// Lifts the intents of regions that have been quiet, behind a flush of the core.
     pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let quiet = !self.state.is_stopping() && self.commit.begin_lifting(now);
+        let durable = self.commit.journal.durable();
+        let quiet = !self.state.is_stopping() && self.commit.intents.begin_lifting(now, durable);
         if quiet && !self.want_core_flush(Waiter::Lift, fx) {
             self.commit.lift(now);
         }

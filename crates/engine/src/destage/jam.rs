@@ -1,8 +1,6 @@
 //! A cache full of what the core refuses: nothing that is dirty can make room, however long a writer waits.
 
-use super::Destage;
 use crate::api::Nanos;
-use crate::map::Map;
 
 /// It is waited for so long, on the engine's clock. Each refused block is tried several times meanwhile. A core that is
 /// slow, or answers nothing, refuses nothing: it is waited for without an end.
@@ -34,6 +32,20 @@ impl Jam {
         self.refusals = Some((first, now));
     }
 
+    /// Looks at a full cache; `all`: whether everything dirty in it is refused, which is asked now and then.
+    pub(crate) fn look(&mut self, now: Nanos, all: impl FnOnce() -> bool) {
+        if self.looked.is_none_or(|at| now >= at + LOOK) {
+            self.looked = Some(now);
+            self.since = all().then(|| self.since.unwrap_or(now));
+        }
+        self.lasts = self.since.is_some_and(|since| now >= since + LASTING) || self.is_barren(now);
+    }
+
+    /// Whether it has been so for a minute.
+    pub(crate) fn lasts(&self) -> bool {
+        self.lasts
+    }
+
     /// Whether the core has refused for so long, and goes on: of one that has become silent meanwhile that is not known.
     fn is_barren(&self, now: Nanos) -> bool {
         self.refusals.is_some_and(|(first, last)| last - first >= LASTING && now - last < LASTING)
@@ -42,34 +54,5 @@ impl Jam {
     /// When to look again, while somebody waits for room.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.since.map(|since| since + LASTING).or(self.looked.map(|at| at + LOOK))
-    }
-}
-
-impl Destage {
-    /// Looks whether all that is dirty in a `full` cache is refused; `coming`: new dirty blocks on their way.
-    pub(crate) fn look_for_jam(&mut self, now: Nanos, full: bool, map: &Map, coming: u64) {
-        if !full {
-            return self.jam.over();
-        }
-        if self.jam.looked.is_none_or(|at| now >= at + LOOK) {
-            let all = self.all_is_refused(map, coming);
-            self.jam.looked = Some(now);
-            self.jam.since = all.then(|| self.jam.since.unwrap_or(now));
-        }
-        let jam = &mut self.jam;
-        jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING) || jam.is_barren(now);
-    }
-
-    /// Whether for a minute all that is dirty has been refused, or nothing of it taken while the core refused what it was asked for.
-    pub(crate) fn is_jammed(&self) -> bool {
-        self.jam.lasts
-    }
-
-    fn all_is_refused(&self, map: &Map, coming: u64) -> bool {
-        let damaged = self.bad.iter().filter(|b| !self.stuck.counts(**b)).count() as u64;
-        // Those that only memory has are not dirty yet.
-        let is_dirty = |b: u32| map.index.get(b).is_some_and(|m| m.dirty != 0);
-        let refused = self.stuck.count(|window| u64::from(map.index.window_dirty(window)), is_dirty);
-        refused + damaged >= map.index.dirty_blocks() + coming
     }
 }

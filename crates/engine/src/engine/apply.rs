@@ -35,10 +35,7 @@ impl Engine {
                 self.apply_drop(seq, block, slot);
             }
             Record::IntentOpen { .. } => {}
-            Record::IntentClose { region } => {
-                self.commit.intents.closed(region);
-                self.commit.reopen_if_wanted(now, region);
-            }
+            Record::IntentClose { region } => self.commit.intent_closed(now, region),
         }
     }
 
