@@ -1,7 +1,7 @@
 //! The vocabulary between the engine and the world around it: events in, effects out.
 
 use crate::refusal::ControlError;
-use loligo_block::{Buf, IoError, Op, Reply, ReqId, Request, Tag};
+use loligo_block::{Answer, Buf, IoError, Op, Reply, ReqError, ReqId, Request, Tag};
 
 /// Nanoseconds on the runtime's monotonic clock; the engine never reads one itself.
 pub type Nanos = u64;
@@ -136,6 +136,11 @@ pub enum Effect {
     Missed(ReqId),
     /// A management request is done.
     Controlled(ControlId, Result<(), ControlError>),
+}
+
+/// Has the client hear `result` of its request.
+pub(crate) fn answer(fx: &mut Vec<Effect>, id: ReqId, result: Result<Answer, ReqError>) {
+    fx.push(Effect::Answer(Reply { id, result }));
 }
 
 #[cfg(test)]

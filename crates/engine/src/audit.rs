@@ -1,6 +1,5 @@
 //! Counts kept along the way, counted anew: what must hold between any two batches of events. For tests.
 
-use crate::api::Nanos;
 use crate::engine::Engine;
 use crate::intake::Task;
 use crate::journal::Action;
@@ -71,11 +70,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// True if nobody waits any more for room that only the core could make.
-    pub fn gives_up(&self, now: Nanos) -> bool {
-        self.is_jammed() || self.destage.health.has_failed_long(now)
     }
 
     /// True if the cache by itself has the sector at this byte of the volume for a read.

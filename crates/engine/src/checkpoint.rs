@@ -186,7 +186,7 @@ impl Engine {
 
     fn write_pages(&mut self, fx: &mut Vec<Effect>) {
         let (id, slots) = (self.cfg.id, self.cfg.layout.slots);
-        while self.commit.checkpoint.in_flight < self.cfg.page_writes {
+        while self.commit.checkpoint.in_flight < self.cfg.devices.page_writes {
             let Some(page) = self.commit.checkpoint.todo.pop() else { break };
             let first = page * PER_PAGE as u32;
             let end = slots.min(first + PER_PAGE as u32);
@@ -228,7 +228,7 @@ impl Engine {
 
     fn flush_checkpoint(&mut self, step: Step, fx: &mut Vec<Effect>) {
         self.commit.checkpoint.step = step;
-        if !self.cfg.cache_volatile {
+        if !self.cfg.devices.cache_volatile {
             return self.checkpoint_flushed(fx);
         }
         self.flush_for_checkpoint(fx);

@@ -1,10 +1,13 @@
 //! The commit: journal, flushes of both devices, checkpoint and intents, and who waits for which of them.
 
-use crate::api::Nanos;
+use crate::api::{Dev, Effect, Nanos};
 use crate::checkpoint::Checkpoint;
 use crate::flushes::{CacheFlush, CoreFlush, Waiter};
 use crate::intent::Intents;
+use crate::io_tag::IoTag;
 use crate::journal::{ClosedFrame, Journal};
+use crate::stats::Stats;
+use loligo_block::{Op, OpKind, Shared};
 use loligo_format::record::Record;
 use std::collections::VecDeque;
 
@@ -58,15 +61,28 @@ impl Commit {
         }
     }
 
+    /// Writes `data` (whole blocks) to the slot at `offset` of the cache and following, as data of the open frame.
+    pub(crate) fn put_data(&mut self, offset: u64, data: Shared, stats: &mut Stats, fx: &mut Vec<Effect>) {
+        let tag = IoTag::Data(self.journal.data_issued() as u32).tag();
+        stats.cache_write_bytes += data.len() as u64;
+        fx.push(Effect::Io(Dev::Cache, Op { tag, offset, kind: OpKind::Write { data, fua: false } }));
+    }
+
     /// Adds a record to the open frame; somebody waits for it if `urgent`.
     #[inline]
     pub(crate) fn append(&mut self, now: Nanos, record: Record, fresh: bool, urgent: bool) -> u64 {
         self.journal.append(now, record, fresh, urgent, &mut self.closed)
     }
 
-    /// Closes the open frame where it is due.
-    pub(crate) fn close_if_due(&mut self, now: Nanos) {
+    /// Closes the open frame where it is due, and sends what is closed to the cache.
+    pub(crate) fn close_if_due(&mut self, now: Nanos, stats: &mut Stats, fx: &mut Vec<Effect>) {
         self.journal.close_if_due(now, &mut self.closed);
+        for f in self.closed.drain(..) {
+            stats.cache_write_bytes += f.data.len() as u64;
+            let kind = OpKind::Write { data: f.data, fua: false };
+            let op = Op { tag: IoTag::Frame(f.seq as u32).tag(), offset: f.offset, kind };
+            fx.push(Effect::Io(Dev::Cache, op));
+        }
     }
 
     /// Has an idle journal say how far it is durable.
@@ -98,6 +114,29 @@ impl Commit {
     /// Whether the core has acknowledged changes that no flush of it covers.
     pub(crate) fn core_lacks_flush(&self) -> bool {
         self.core_acked > self.core_flushed
+    }
+
+    /// The core is flushed: regions still quiet are closed.
+    pub(crate) fn lift(&mut self, now: Nanos) {
+        for region in self.intents.lift(now) {
+            self.append(now, Record::IntentClose { region }, false, false);
+        }
+    }
+
+    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
+    pub(crate) fn lift_for_stop(&mut self) {
+        if self.intents.close_all() {
+            self.checkpoint.renew();
+        }
+    }
+
+    /// The intent of `region` is closed; those who came meanwhile open it again.
+    pub(crate) fn intent_closed(&mut self, now: Nanos, region: u32) {
+        self.intents.closed(region);
+        if self.intents.must_reopen(region) {
+            let seq = self.append(now, Record::IntentOpen { region }, false, true);
+            self.wait_durable(seq, Waiter::Intent(region));
+        }
     }
 
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
@@ -170,7 +209,7 @@ mod tests {
         let mut seen = Vec::new();
         for slot in 0..LEN as u32 {
             commit.append(0, Record::Drop { block: 0, slot }, false, true);
-            commit.close_if_due(0);
+            commit.close_if_due(0, &mut Stats::default(), &mut Vec::new());
             commit.journal.close(&mut commit.closed);
             seen.push(has(&commit));
             if !commit.has_room(RoomFor::Housekeeping) {

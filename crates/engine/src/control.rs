@@ -81,8 +81,7 @@ impl Engine {
         }
         if self.commit.journal.last_seq() > self.commit.journal.durable() {
             self.commit.journal.hurry();
-            self.commit.close_if_due(now);
-            self.emit_frames(fx);
+            self.commit.close_if_due(now, &mut self.stats, fx);
             return self.flush_if_wanted(now, fx);
         }
         if !self.state.is_fenced() && (self.commit.core_lacks_flush() || self.commit.intents.open() > 0) {

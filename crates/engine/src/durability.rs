@@ -1,9 +1,9 @@
 //! Durability: who waits for which frame, the flushes of both devices, and what happens when one fails.
 
-use crate::api::{ControlId, Dev, Effect, Nanos};
+use crate::api::{ControlId, Dev, Effect, Nanos, answer};
 use crate::bug::{Bug, planted};
 use crate::commit::Commit;
-use crate::engine::{Engine, answer};
+use crate::engine::Engine;
 use crate::flushes::{CacheFlush, FLUSH_EVERY, MANY, Waiter};
 use crate::intake::{FlushTask, Task};
 use crate::io_tag::IoTag;
@@ -46,7 +46,7 @@ impl Engine {
             Waiter::Task(key) => self.durability_step(now, key, fx),
             Waiter::Job(key) => self.job_step(now, key, fx),
             Waiter::Intent(region) => self.intent_opened(now, region, fx),
-            Waiter::Lift => self.lift_step(now, fx),
+            Waiter::Lift => self.commit.lift(now),
             Waiter::Stop => self.commit.lift_for_stop(),
             Waiter::Checkpoint => self.checkpoint_step(fx),
             Waiter::Control(id) => self.commit.tell_flushed(id, Ok(()), fx),
@@ -79,7 +79,7 @@ impl Engine {
             // Whoever asks has been failed, and waits for good: after a flush that failed none says anything.
             return true;
         }
-        if !self.cfg.core_volatile {
+        if !self.cfg.devices.core_volatile {
             self.commit.core_flushed = self.commit.core_acked;
             return false;
         }
@@ -91,11 +91,11 @@ impl Engine {
 
     /// The same for who can wait for others to join: the flush begins in [`Engine::core_flush_if_due`].
     pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
-        if self.cfg.core_volatile && self.state.uses_cache() {
+        if self.cfg.devices.core_volatile && self.state.uses_cache() {
             self.commit.core_flush.next.push(who);
             self.commit.core_flush.shared_since.get_or_insert(now);
         }
-        self.cfg.core_volatile || !self.state.uses_cache()
+        self.cfg.devices.core_volatile || !self.state.uses_cache()
     }
 
     /// Starts a shared flush that is due, or that somebody waits for by now; and has clean records written that were in no
@@ -109,6 +109,15 @@ impl Engine {
         let due = wanted || f.next.len() >= MANY || f.deadline().is_some_and(|t| t <= now);
         f.urgent |= due && !f.next.is_empty();
         self.start_core_flush(fx);
+    }
+
+    /// Lifts the intents of regions that have been quiet, behind a flush of the core.
+    pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let durable = self.commit.journal.durable();
+        let quiet = !self.state.is_stopping() && self.commit.intents.begin_lifting(now, durable);
+        if quiet && !self.want_core_flush(Waiter::Lift, fx) {
+            self.commit.lift(now);
+        }
     }
 
     fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {

@@ -6,18 +6,18 @@
 
 mod apply;
 
-use crate::api::{Dev, Effect, Event, Hint, Nanos};
+use crate::api::{Effect, Event, Hint, Nanos, answer};
 use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::commit::Commit;
 use crate::destage::Destage;
-use crate::devices::Large;
+use crate::devices::Devices;
 use crate::fallback::state::FallbackState;
 use crate::flushes::FLUSH_EVERY;
 use crate::intake::{Intake, Task};
 use crate::intent::Intents;
 use crate::io_tag::{Done, IoTag};
-use crate::journal::{Action, Journal, Ring};
+use crate::journal::{Journal, Ring};
 use crate::map::Map;
 use crate::params::Params;
 use crate::policy::admit::{Admission, Verdict};
@@ -27,10 +27,10 @@ use crate::space::Space;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::tables::Tables;
-use loligo_block::{Answer, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
+use loligo_block::{ReqError, ReqKind, Request};
 use loligo_format::layout::ShardLayout;
 use loligo_format::mode::Mode;
-use loligo_format::record::{JournalId, Record};
+use loligo_format::record::JournalId;
 use loligo_format::units::{BLOCK, Stripe};
 
 /// What a shard must know to run.
@@ -42,26 +42,12 @@ pub struct Config {
     pub layout: ShardLayout,
     /// What its journal and pages carry.
     pub id: JournalId,
-    /// Journal frames are multiples of this, bytes.
-    pub journal_unit: u32,
-    /// The cache device may lose completed writes at power loss.
-    pub cache_volatile: bool,
+    /// What its devices are like.
+    pub devices: Devices,
     /// First byte of the core that is exported.
     pub data_start: u64,
     /// Bytes exported.
     pub data_length: u64,
-    /// The core may lose completed writes at power loss.
-    pub core_volatile: bool,
-    /// Discarded space of the core reads as zeros.
-    pub core_unmaps: bool,
-    /// The core takes groups of writes, and wants whatever is destaged in them.
-    pub core_groups: bool,
-    /// Writes that may pass the cache by.
-    pub core_large: Large,
-    /// Others take snapshots of the core.
-    pub core_snapshots: bool,
-    /// Pages of a checkpoint being written at a time, at most.
-    pub page_writes: u32,
     /// Blocks in a cache line.
     pub line_blocks: u32,
     /// Bytes of an intent region.
@@ -97,8 +83,10 @@ pub struct Engine {
 impl Engine {
     /// A shard as recovery left it.
     pub fn new(cfg: Config, mut rec: Recovered) -> Engine {
-        let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
-        let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.cache_volatile);
+        let ring =
+            Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.devices.journal_unit };
+        let journal =
+            Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.devices.cache_volatile);
         let windows = cfg.stripe.windows(cfg.data_length);
         // It may have been recovered before the core's present size was known.
         rec.index.grow(windows);
@@ -136,7 +124,9 @@ impl Engine {
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.state.uses_cache() {
             if !self.state.is_fenced() {
-                self.look_for_jam(now);
+                // Where a core is frozen a thaw may bring room.
+                let full = !self.state.has_freeze() && self.dirty_and_kept() >= self.space.slot_limit();
+                self.destage.look_for_jam(now, full, &self.map, self.space.pending_dirty);
                 self.admit_waiting(now, fx);
                 self.make_room(now);
                 self.shrink_step(now, fx);
@@ -147,9 +137,13 @@ impl Engine {
             }
             self.checkpoint_if_due(fx);
             self.commit.write_watermark(now);
-            self.commit.close_if_due(now);
         }
-        self.emit_frames(fx);
+        if self.state.uses_cache() {
+            self.commit.close_if_due(now, &mut self.stats, fx);
+        } else {
+            // What was recorded since may rest on something that did not happen: nothing of it is to become durable.
+            self.commit.closed.clear();
+        }
         self.flush_if_wanted(now, fx);
         self.stop_if_idle(now, fx);
     }
@@ -258,13 +252,7 @@ impl Engine {
         }
         let swapped = planted(self.cfg.bug, Bug::JournalOrderSwapped);
         while let Some((seq, actions)) = self.commit.journal.next_completed(swapped) {
-            for action in &actions {
-                match *action {
-                    Action::Apply(record, fresh) => self.apply(now, seq, record, fresh),
-                    Action::Notify(key) => self.published(now, key, seq, fx),
-                    Action::NotifyJob(key) => self.job_over(now, key, fx),
-                }
-            }
+            self.take_effect(now, seq, &actions, fx);
             self.commit.journal.recycle(actions);
         }
         self.wake_durable(now, fx);
@@ -274,45 +262,6 @@ impl Engine {
     /// Why the cache stopped acknowledging, if it did.
     pub fn poisoned(&self) -> Option<&Failure> {
         self.state.why()
-    }
-
-    pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
-        if !self.state.uses_cache() {
-            // What was recorded since may rest on something that did not happen: nothing of it is to become durable.
-            return self.commit.closed.clear();
-        }
-        for f in self.commit.closed.drain(..) {
-            self.stats.cache_write_bytes += f.data.len() as u64;
-            let kind = OpKind::Write { data: f.data, fua: false };
-            fx.push(Effect::Io(
-                Dev::Cache,
-                Op { tag: IoTag::Frame(f.seq as u32).tag(), offset: f.offset, kind },
-            ));
-        }
-    }
-
-    /// Writes `data` (whole blocks) to `slot` and following, as data of the open frame.
-    pub(crate) fn put_data(&mut self, slot: u32, data: Shared, fx: &mut Vec<Effect>) {
-        let seq = self.commit.journal.data_issued();
-        self.stats.cache_write_bytes += data.len() as u64;
-        let op = Op {
-            tag: IoTag::Data(seq as u32).tag(),
-            offset: self.cfg.layout.slot(slot),
-            kind: OpKind::Write { data, fua: false },
-        };
-        fx.push(Effect::Io(Dev::Cache, op));
-    }
-
-    /// Adds a record to the open frame; somebody waits for it if `urgent`.
-    pub(crate) fn record(&mut self, now: Nanos, record: Record, fresh: bool, urgent: bool) -> u64 {
-        self.space.landing += u64::from(matches!(record, Record::Put { dirty: 1.., .. }));
-        self.commit.append(now, record, fresh, urgent)
-    }
-
-    /// Notes that the content of `first..=last` changes about now, so that fills under way are not used.
-    pub(crate) fn changed(&mut self, first: u32, last: u32) {
-        self.map.changed(first, last);
-        self.space.changed(first, last);
     }
 
     /// Share of the slots that are mapped, in thousandths.
@@ -374,8 +323,4 @@ impl Engine {
         let known = self.space.policy.remembers(self.cfg.stripe.global(block));
         self.space.admission.admit(line, occupancy, known)
     }
-}
-
-pub(crate) fn answer(fx: &mut Vec<Effect>, id: ReqId, result: Result<Answer, ReqError>) {
-    fx.push(Effect::Answer(Reply { id, result }));
 }

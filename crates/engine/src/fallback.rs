@@ -9,9 +9,9 @@
 
 pub(crate) mod state;
 
-use crate::api::{ControlId, Dev, Effect, Nanos};
+use crate::api::{ControlId, Dev, Effect, Nanos, answer};
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, answer};
+use crate::engine::Engine;
 use crate::intake::Task;
 use crate::io_tag::{Done, IoTag};
 use crate::refusal::{ControlError, Failure, NeedsCache, Step};
@@ -273,7 +273,7 @@ impl Engine {
             return;
         }
         let flushers = std::mem::take(&mut f.flushes);
-        if !self.cfg.core_volatile || fenced {
+        if !self.cfg.devices.core_volatile || fenced {
             for (whose, _) in flushers {
                 self.tell(whose, Ok(Answer::Done), fx);
             }

@@ -1,8 +1,8 @@
 //! A core that somebody else has taken. Nothing is answered any more but that it is so, nothing goes to the core, and the
 //! cache keeps what is dirty: journal, checkpoints and stop go on as ever.
 
-use crate::api::{ControlId, Effect, Nanos};
-use crate::engine::{Engine, answer};
+use crate::api::{ControlId, Effect, Nanos, answer};
+use crate::engine::Engine;
 use crate::flushes::Waiter;
 use crate::intake::Task;
 use crate::refusal::ControlError;

@@ -159,7 +159,7 @@ impl Engine {
         if dirty as f64 <= budget || spent < budget * (1.0 - left / pinned) {
             return 0.0;
         }
-        (pinned / budget * 1e9 / self.frozen_rate().max(50) as f64).min(DEAREST)
+        (pinned / budget * 1e9 / self.destage.frozen_rate(freeze.left).max(50) as f64).min(DEAREST)
     }
 
     /// True if a change must not reach the core now.

@@ -3,11 +3,7 @@
 //! A region opens before the first such write (the record is durable on the cache), and is lifted when it has been
 //! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
 
-use crate::api::{Effect, Nanos};
-use crate::commit::Commit;
-use crate::engine::Engine;
-use crate::flushes::Waiter;
-use loligo_format::record::Record;
+use crate::api::Nanos;
 
 /// Bytes of the core whose regions are opened together by a client that writes the core although it could have used the cache:
 /// those who do so come back for more, and each opening costs them a flush of the cache.
@@ -33,6 +29,12 @@ struct Region {
     /// Frames its writes recorded into, at most.
     seq: u64,
     waiters: Vec<usize>,
+}
+
+impl Region {
+    fn is_quiet(&self, now: Nanos) -> bool {
+        self.state == State::Open && self.users == 0 && now.saturating_sub(self.last) >= QUIET
+    }
 }
 
 /// The regions of one shard's core.
@@ -141,7 +143,7 @@ impl Intents {
 
     /// Closes every open region; whether there was one. Only for a stop: nobody writes the core any more, it is flushed,
     /// and the checkpoint that follows says so instead of records.
-    fn close_all(&mut self) -> bool {
+    pub(crate) fn close_all(&mut self) -> bool {
         let any = self.open > 0;
         for r in self.regions.iter_mut().filter(|r| r.state == State::Open) {
             debug_assert_eq!(r.users, 0, "an idle shard writes no core");
@@ -160,62 +162,77 @@ impl Intents {
         self.lifting = None;
     }
 
-    fn waiting(&self, region: u32) -> bool {
-        !self.regions[region as usize].waiters.is_empty()
+    /// Looks for regions that have been quiet, with nothing recorded that is not `durable`: whether there are any. They are lifted
+    /// once the core is flushed.
+    pub(crate) fn begin_lifting(&mut self, now: Nanos, durable: u64) -> bool {
+        if self.open == 0 || self.lifting.is_some() || now < self.next_look {
+            return false;
+        }
+        self.next_look = now + QUIET / 2;
+        let quiet: Vec<u32> =
+            (0u32..).zip(&self.regions).filter(|(_, r)| r.is_quiet(now)).map(|(n, _)| n).collect();
+        let newest = quiet.iter().map(|n| self.regions[*n as usize].seq).max();
+        // Records that are not durable are published, hence in the completed prefix; the periodic flush covers them.
+        self.lifting = newest.is_some_and(|need| durable >= need).then_some(quiet);
+        self.lifting.is_some()
+    }
+
+    /// The core is flushed. The regions that are still quiet close: the caller must write the records.
+    pub(crate) fn lift(&mut self, now: Nanos) -> Vec<u32> {
+        let mut regions = self.lifting.take().unwrap_or_default();
+        regions.retain(|region| self.regions[*region as usize].is_quiet(now));
+        for region in &regions {
+            self.regions[*region as usize].state = State::Closing;
+        }
+        regions
+    }
+
+    /// Whether the caller must open `region`, which has closed, for those who came meanwhile.
+    pub(crate) fn must_reopen(&mut self, region: u32) -> bool {
+        !self.regions[region as usize].waiters.is_empty() && self.must_open(region)
     }
 }
 
-impl Commit {
-    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
-    pub(crate) fn lift_for_stop(&mut self) {
-        if self.intents.close_all() {
-            self.checkpoint.renew();
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Engine {
-    /// Starts lifting what has been quiet.
-    pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let i = &mut self.commit.intents;
-        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.state.is_stopping() {
-            return;
-        }
-        i.next_look = now + QUIET / 2;
-        let quiet: Vec<u32> = (0u32..)
-            .zip(&i.regions)
-            .filter(|(_, r)| r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET)
-            .map(|(n, _)| n)
-            .collect();
-        if quiet.is_empty() {
-            return;
-        }
-        let need = quiet.iter().map(|n| i.regions[*n as usize].seq).max().unwrap_or(0);
-        i.lifting = Some(quiet);
-        if self.commit.journal.durable() < need {
-            // Their records are published, hence in the completed prefix; the periodic flush covers them.
-            self.commit.intents.lifting = None;
-        } else if !self.want_core_flush(Waiter::Lift, fx) {
-            self.lift_step(now, fx);
-        }
+    /// One region, opened and left at time 0 with a record in frame 3.
+    fn left() -> Intents {
+        let mut intents = Intents::new(1 << 20, 1 << 20);
+        assert!(!intents.enter(0, 7) && intents.must_open(0));
+        assert_eq!(intents.opened(0), [7]);
+        intents.leave(0, 0, 3);
+        intents
     }
 
-    /// The core is flushed: regions still quiet are closed.
-    pub(crate) fn lift_step(&mut self, now: Nanos, _fx: &mut Vec<Effect>) {
-        for region in self.commit.intents.lifting.take().unwrap_or_default() {
-            let r = &mut self.commit.intents.regions[region as usize];
-            if r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET {
-                r.state = State::Closing;
-                self.record(now, Record::IntentClose { region }, false, false);
-            }
-        }
+    #[test]
+    fn a_quiet_region_is_lifted_once_its_records_are_durable() {
+        let mut intents = left();
+        assert!(!intents.begin_lifting(QUIET, 2));
+        assert!(intents.begin_lifting(QUIET * 2, 3));
+        assert_eq!(intents.lift(QUIET * 2), [0]);
+        intents.closed(0);
+        assert!(intents.open() == 0 && !intents.must_reopen(0));
     }
 
-    /// After a close took effect, those who came meanwhile open it again.
-    pub(crate) fn reopen_if_wanted(&mut self, now: Nanos, region: u32) {
-        if self.commit.intents.waiting(region) && self.commit.intents.must_open(region) {
-            let seq = self.record(now, Record::IntentOpen { region }, false, true);
-            self.commit.wait_durable(seq, Waiter::Intent(region));
-        }
+    #[test]
+    fn a_region_written_during_the_flush_stays_open() {
+        let mut intents = left();
+        assert!(intents.begin_lifting(QUIET, 3));
+        assert!(intents.enter(0, 8));
+        assert_eq!(intents.lift(QUIET), []);
+        assert_eq!(intents.open(), 1);
+    }
+
+    #[test]
+    fn who_comes_while_a_region_closes_has_it_opened_again() {
+        let mut intents = left();
+        assert!(intents.begin_lifting(QUIET, 3));
+        assert_eq!(intents.lift(QUIET), [0]);
+        assert!(!intents.enter(0, 8) && !intents.must_open(0));
+        intents.closed(0);
+        assert!(intents.must_reopen(0));
+        assert_eq!(intents.opened(0), [8]);
     }
 }

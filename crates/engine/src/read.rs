@@ -7,10 +7,10 @@ mod memory;
 mod missing;
 pub(crate) mod task;
 
-use crate::api::{Dev, Effect, Hint, Nanos};
+use crate::api::{Dev, Effect, Hint, Nanos, answer};
 use crate::bug::{Bug, planted};
 use crate::commit::RoomFor;
-use crate::engine::{Engine, answer};
+use crate::engine::Engine;
 use crate::index::Meta;
 use crate::intake::Task;
 use crate::io_tag::{Done, IoTag};
@@ -305,7 +305,7 @@ impl Engine {
             && !self.destage.holds(block)
         {
             let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
-            self.record(now, record, false, false);
+            self.commit.append(now, record, false, false);
         }
         self.issue_piece(key, sub, fx);
     }
@@ -486,9 +486,9 @@ impl Engine {
         };
         let crc = crc32c(&data);
         self.space.probation.remove(u64::from(block));
-        self.put_data(slot, data, fx);
+        self.commit.put_data(self.cfg.layout.slot(slot), data, &mut self.stats, fx);
         let record = Record::Put { block: self.cfg.stripe.global(block), slot, crc, valid, dirty: 0 };
-        self.record(now, record, false, false);
+        self.commit.append(now, record, false, false);
         self.map.filling.insert(block, slot);
         self.stats.fills += 1;
     }

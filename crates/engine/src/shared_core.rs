@@ -10,7 +10,9 @@ pub fn share(shards: &mut [&mut Engine]) {
     if shards.len() < 2 {
         return;
     }
-    let all: Vec<Demand> = shards.iter().map(|shard| shard.demand()).collect();
+    let demand =
+        |shard: &&mut Engine| shard.destage.demand(shard.dirty_and_kept(), shard.frozen().unwrap_or(0));
+    let all: Vec<Demand> = shards.iter().map(demand).collect();
     for (n, shard) in shards.iter_mut().enumerate() {
         let others = all.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, d)| *d);
         shard.destage.others = others.fold(Demand::default(), Demand::plus);
@@ -25,37 +27,28 @@ impl Destage {
             own => own,
         }
     }
-}
 
-impl Engine {
-    fn demand(&self) -> Demand {
-        Demand {
-            dirty: self.dirty_and_kept(),
-            pinned: self.frozen().unwrap_or(0),
-            destaged: self.destage.total(),
-            rate: self.destage.shared_rate(),
-        }
+    /// The wants of this shard; `dirty`: blocks that are or will be, `pinned`: those that a freeze has yet to bring to the core.
+    fn demand(&self, dirty: u64, pinned: u64) -> Demand {
+        Demand { dirty, pinned, destaged: self.total(), rate: self.shared_rate() }
     }
 
-    /// Dirty blocks of this shard that go to the core in `seconds`, beside what the others have. Each may have its even part of
-    /// all, so that none that was first keeps the others from anything. 0: the rate is not known.
-    pub(crate) fn destaged_in(&self, seconds: u64) -> u64 {
-        let all = self.destage.rate_of_all() * seconds;
-        let even = all / u64::from(self.cfg.stripe.by.shards);
-        if self.destage.others == Demand::default() {
+    /// Dirty blocks of this shard, one of `shards`, that go to the core in `seconds`, beside what the others have. Each may have
+    /// its even part of all, so that none that was first keeps the others from anything. 0: the rate is not known.
+    pub(crate) fn destaged_in(&self, seconds: u64, shards: u16) -> u64 {
+        let all = self.rate_of_all() * seconds;
+        if self.others == Demand::default() {
             all
         } else {
-            all.saturating_sub(self.destage.others.dirty).max(even)
+            all.saturating_sub(self.others.dirty).max(all / u64::from(shards))
         }
     }
 
-    /// Blocks a second that the core takes from this shard in a freeze, in which all shards bring theirs.
-    pub(crate) fn frozen_rate(&self) -> u64 {
-        let (own, others) = (self.frozen().unwrap_or(0), self.destage.others.pinned);
-        if others == 0 {
-            self.destage.rate_of_all()
-        } else {
-            self.destage.rate_of_all() * own / (own + others)
+    /// Blocks a second that the core takes from this shard in a freeze, in which all shards bring theirs, and this one `own`.
+    pub(crate) fn frozen_rate(&self, own: u64) -> u64 {
+        match self.others.pinned {
+            0 => self.rate_of_all(),
+            others => self.rate_of_all() * own / (own + others),
         }
     }
 }
@@ -105,6 +98,10 @@ mod tests {
         }
     }
 
+    fn frozen_rate(shard: &Engine) -> u64 {
+        shard.destage.frozen_rate(shard.frozen().unwrap_or(0))
+    }
+
     fn near(found: u64, wanted: u64) -> bool {
         found.abs_diff(wanted) * 20 <= wanted
     }
@@ -131,9 +128,9 @@ mod tests {
         let mut shards = two();
         measure(&mut shards);
         told(&mut shards);
-        assert!(near(shards[0].frozen_rate(), IN_TIME / 5), "{}", shards[0].frozen_rate());
+        assert!(near(frozen_rate(&shards[0]), IN_TIME / 5), "{}", frozen_rate(&shards[0]));
         shards[0].destage.others.pinned = 100;
-        assert_eq!(shards[0].frozen_rate(), 0, "the other alone has pinned versions left");
+        assert_eq!(frozen_rate(&shards[0]), 0, "the other alone has pinned versions left");
     }
 
     #[test]
@@ -143,7 +140,7 @@ mod tests {
         measure(&mut shards);
         told(&mut shards);
         assert_eq!(shards[0].destage.others, Demand::default());
-        assert_eq!(shards[0].frozen_rate(), shards[0].destage.rate());
+        assert_eq!(frozen_rate(&shards[0]), shards[0].destage.rate());
         assert!(near(shards[0].dirty_limit(), IN_TIME), "{}", shards[0].dirty_limit());
     }
 }

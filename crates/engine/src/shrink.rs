@@ -143,7 +143,7 @@ impl Engine {
                 drops += 1;
                 v.found = true;
                 let record = Record::Drop { block: self.cfg.stripe.global(block), slot };
-                self.record(now, record, true, true);
+                self.commit.append(now, record, true, true);
             }
         }
         v.again = now + SOON;

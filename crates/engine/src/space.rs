@@ -88,6 +88,20 @@ impl Space {
         self.slots.leave(slot, frame, self.tickets.next());
     }
 
+    /// A dirty version is recorded; `fresh`: of a block that is not dirty yet.
+    #[inline]
+    pub(crate) fn lands(&mut self, fresh: bool) {
+        self.landing += 1;
+        self.pending_dirty += u64::from(fresh);
+    }
+
+    /// Its record has taken effect.
+    #[inline]
+    pub(crate) fn landed(&mut self, fresh: bool) {
+        self.landing -= 1;
+        self.pending_dirty -= u64::from(fresh);
+    }
+
     /// Frees what left in a frame up to `durable`.
     #[inline]
     pub(crate) fn settle(&mut self, durable: u64) {
@@ -167,7 +181,7 @@ impl Engine {
                     self.stats.evictions += 1;
                     self.space.dropping += 1;
                     let record = Record::Drop { block: self.cfg.stripe.global(b), slot: meta.slot };
-                    self.record(now, record, true, true);
+                    self.commit.append(now, record, true, true);
                 }
             }
         }
@@ -193,9 +207,9 @@ impl Engine {
     pub(crate) fn dirty_limit(&self) -> u64 {
         let (wall, rate) = (self.space.slot_limit(), self.destage.rate());
         let clear = (rate as f64 * CLEAR as f64 / 1e9) as u64;
-        let most = if self.cfg.core_groups { wall - clear.min(wall / 8) } else { wall };
-        let in_time = self.destaged_in(self.cfg.params.snapshot_deadline);
-        if !self.cfg.core_snapshots || in_time == 0 {
+        let most = if self.cfg.devices.core_groups { wall - clear.min(wall / 8) } else { wall };
+        let in_time = self.destage.destaged_in(self.cfg.params.snapshot_deadline, self.cfg.stripe.by.shards);
+        if !self.cfg.devices.core_snapshots || in_time == 0 {
             return most;
         }
         let least = SNAPSHOT_LEAST.min(u64::from(self.space.slots.count() / 16));
@@ -247,6 +261,17 @@ mod tests {
         space.leave(slot, 1);
         space.dropping = 2;
         assert_eq!(space.free_soon(), 1002);
+    }
+
+    #[test]
+    fn only_blocks_that_were_not_dirty_count_as_new_ones() {
+        let mut space = space(1000);
+        space.lands(true);
+        space.lands(false);
+        assert_eq!((space.landing, space.pending_dirty), (2, 1));
+        space.landed(true);
+        space.landed(false);
+        assert_eq!((space.landing, space.pending_dirty), (0, 0));
     }
 
     #[test]

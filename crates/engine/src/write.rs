@@ -5,8 +5,8 @@
 //!
 //! The payload stays with its change until the answer: whatever fails on the way, the request can be made again.
 
-use crate::api::{Effect, Hint, Nanos};
-use crate::engine::{Engine, answer};
+use crate::api::{Effect, Hint, Nanos, answer};
+use crate::engine::Engine;
 use crate::flushes::Waiter;
 use crate::index::Meta;
 use crate::intake::Task;
@@ -38,7 +38,7 @@ impl Engine {
         let cutoff = match self.cfg.params.seq_cutoff {
             SeqCutoff::Always => true,
             // A core that takes groups has no head to move: what is small is best gathered there, in order or not.
-            SeqCutoff::Full if self.cfg.core_groups => false,
+            SeqCutoff::Full if self.cfg.devices.core_groups => false,
             SeqCutoff::Full => self.space.slots.free_count() <= self.space.room_target() + 512,
             SeqCutoff::Never => false,
         };
@@ -71,7 +71,7 @@ impl Engine {
                 let end = (offset + len) / BLOCK * BLOCK;
                 let offset = offset.next_multiple_of(BLOCK);
                 let len = end.saturating_sub(offset);
-                let allowed = len > 0 && self.cfg.core_unmaps && !self.is_frozen();
+                let allowed = len > 0 && self.cfg.devices.core_unmaps && !self.is_frozen();
                 allowed.then_some((offset, len, Content::Zero { unmap: true }))
             }
         }
@@ -100,10 +100,10 @@ impl Engine {
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
         let whole = self.intake.write(key).head.whole;
-        whole >= self.cfg.core_large.least
+        whole >= self.cfg.devices.core_large.least
             && self.cfg.mode.write_route() == WriteRoute::Back
             && !self.destage.health.is_failing()
-            && (whole >= self.cfg.core_large.always
+            && (whole >= self.cfg.devices.core_large.always
                 || (self.is_short_of_room(now) && !(replaces && self.intake.waiting.is_empty())))
     }
 
@@ -116,7 +116,8 @@ impl Engine {
         }
         let head = &self.intake.write(key).head;
         let (first, last) = (head.first, head.last);
-        self.changed(first, last);
+        self.map.changed(first, last);
+        self.space.changed(first, last);
         let (mut dirty, mut cached, mut whole, mut replaces) = (false, true, true, true);
         for block in first..=last {
             match self.map.index.get(block) {
@@ -196,7 +197,8 @@ impl Engine {
             }
             route => (route.recorded(seq), false),
         };
-        self.changed(first, last);
+        self.map.changed(first, last);
+        self.space.changed(first, last);
         if halfway {
             self.intake.wait_for_room(key);
             return self.admit_waiting(now, fx);

@@ -44,7 +44,7 @@ impl Engine {
                     self.intake.waiting.pop_front();
                     self.begin_back(now, key, blocks, fx);
                 }
-                Admission::Full if self.is_jammed() || self.destage.health.has_failed_long(now) => {
+                Admission::Full if self.gives_up(now) => {
                     self.intake.waiting.pop_front();
                     self.pass_by(now, key, fx);
                 }
@@ -56,6 +56,12 @@ impl Engine {
             }
         }
         self.intake.admitting = false;
+    }
+
+    /// Whether nobody waits any more for room that only the core could make: it takes nothing that is dirty. One that is frozen
+    /// takes nothing for now.
+    pub fn gives_up(&self, now: Nanos) -> bool {
+        (self.destage.is_jammed() && !self.state.has_freeze()) || self.destage.health.has_failed_long(now)
     }
 
     /// Has the core take a change for which nothing makes room, or say why not. A change fails that has dirty blocks beneath it,
@@ -208,8 +214,8 @@ impl Engine {
             let (data, meta) = self.compose(key, block, *slot, merged);
             // A clean part of the old version that could not be read is simply not kept.
             let fresh = old.is_none_or(|o| o.dirty == 0);
-            self.space.pending_dirty += u64::from(fresh);
-            self.put_data(*slot, data, fx);
+            self.space.lands(fresh);
+            self.commit.put_data(self.cfg.layout.slot(*slot), data, &mut self.stats, fx);
             let global = self.cfg.stripe.global(block);
             let record = Record::Put {
                 block: global,
@@ -218,7 +224,7 @@ impl Engine {
                 valid: meta.valid,
                 dirty: meta.dirty,
             };
-            self.record(now, record, fresh, true);
+            self.commit.append(now, record, fresh, true);
         }
         let seq = self.commit.journal.notify(key);
         self.intake.write(key).back().seq = seq;

@@ -33,7 +33,7 @@ impl Engine {
             Vec::new()
         };
         for region in opening {
-            let seq = self.record(now, Record::IntentOpen { region }, false, true);
+            let seq = self.commit.append(now, Record::IntentOpen { region }, false, true);
             self.commit.wait_durable(seq, Waiter::Intent(region));
         }
         if open {
@@ -145,8 +145,8 @@ impl Engine {
                 let mask = self.intake.write(key).head.mask(block);
                 let data = self.clean_block(key, block);
                 let crc = crc32c(&data);
-                self.put_data(slot, data, fx);
-                self.record(
+                self.commit.put_data(self.cfg.layout.slot(slot), data, &mut self.stats, fx);
+                self.commit.append(
                     now,
                     Record::Put { block: global, slot, crc, valid: mask, dirty: 0 },
                     false,
@@ -158,7 +158,7 @@ impl Engine {
             let old = old.filter(|o| replaces || (o.dirty == 0 && !self.destage.any_doubted(block, block)));
             let old = old.map(|o| o.slot);
             for slot in old.into_iter().chain(self.map.filling.get(&block).copied()) {
-                self.record(now, Record::Drop { block: global, slot }, false, true);
+                self.commit.append(now, Record::Drop { block: global, slot }, false, true);
                 recorded = true;
             }
         }
@@ -171,7 +171,8 @@ impl Engine {
             self.leave_region(now, key, seq);
         }
         if !recorded {
-            self.changed(first, last);
+            self.map.changed(first, last);
+            self.space.changed(first, last);
             self.finish(now, key, result, fx);
         }
     }

@@ -277,9 +277,10 @@ impl Server {
     pub fn answer(&mut self, reply: Reply) {
         let Source::Connection { conn: id, .. } = Source::of(reply.id) else { return };
         if let Some(e) = find(&mut self.entries, id) {
-            e.conn.answer(reply.id, reply.result);
             e.unsent += 1;
-            if e.unsent >= EARLY && e.tls.is_none() {
+            let leaves_early = e.unsent >= EARLY && e.tls.is_none();
+            e.conn.answer(reply.id, reply.result);
+            if leaves_early {
                 e.send(&self.limits, Instant::now(), &mut Vec::new());
             }
             self.mark(usize::from(id.index));

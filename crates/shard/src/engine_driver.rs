@@ -1,27 +1,31 @@
 //! The shards of one thread at work: events to their engines, the engines' effects to devices, clients and other threads.
 //!
-//! A thread has one shard, or all of a volume whose core belongs to one thread. Those share the core: the top bits of an
-//! operation's tag name the engine that asked for it. Each has a descriptor of its own for the cache, since the kernel tells a
-//! failed write-back once to each. What management asks of the thread each engine is told in the same turn, with no event
-//! between, so that a freeze is one moment of all.
+//! A thread has one shard, or all of a volume whose core belongs to one thread. What management asks of the thread each engine
+//! is told in the same turn, with no event between, so that a freeze is one moment of all.
 
 use crate::command_error::CommandError;
-use crate::device_queue::DeviceQueue;
+use crate::devices::{Devices, EventFor};
 use crate::message::{Command, Message, Response, Snapshot, ThreadMailbox};
 use crate::status;
-use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
-use loligo_engine::api::{Control, Dev, Effect, Event, Hint, Joint};
+use loligo_block::{Answer, Reply, ReqId, ReqKind, Request, Ring};
+use loligo_engine::api::{Control, Effect, Event, Hint, Joint};
 use loligo_engine::refusal::ControlError;
 use loligo_engine::relay::{Relay, ShardMessage};
-use loligo_engine::{Engine, Router, TAG_BITS, share};
+use loligo_engine::{Engine, Router, share};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 /// Where answers go.
 pub(crate) trait Answers {
     fn answer(&mut self, reply: Reply);
+
+    /// All that there are, also none.
+    fn answer_all(&mut self, replies: impl IntoIterator<Item = Reply>) {
+        replies.into_iter().for_each(|reply| self.answer(reply));
+    }
 }
 
 impl Answers for Vec<Reply> {
@@ -40,9 +44,6 @@ enum Cause {
     Engine,
 }
 
-/// Shards that one thread can have: tags have room for so many.
-pub(crate) const MOST: usize = 1 << (u64::BITS - TAG_BITS);
-
 /// Who waits for what the engines of this thread say.
 #[derive(Debug)]
 struct Asked {
@@ -55,21 +56,19 @@ struct Asked {
 pub(crate) struct EngineDriver {
     me: u16,
     engines: Vec<Engine>,
-    /// The shard of the first.
-    first: u16,
+    /// Theirs.
+    shards: Range<u16>,
     relay: Relay,
-    /// One for each engine.
-    caches: Vec<DeviceQueue>,
-    disk: DeviceQueue,
+    devices: Devices,
     /// First byte of the core that is exported.
     data_start: u64,
     boxes: Arc<[ThreadMailbox]>,
     /// Messages of this turn, by receiver.
     outgoing: Vec<Vec<Message>>,
-    /// With the engine that each is for.
-    events: VecDeque<(usize, Event)>,
+    events: VecDeque<EventFor>,
+    /// For the next turn.
+    later: Vec<EventFor>,
     effects: Vec<Effect>,
-    done: Vec<Completion>,
     /// Status parts under way: id and offset on the volume.
     status: Vec<(ReqId, u64)>,
     asked: Slab<Asked>,
@@ -83,29 +82,27 @@ pub(crate) struct Parts {
     /// At least one, at most [`MOST`]: that of the thread's number, or all.
     pub(crate) engines: Vec<Engine>,
     pub(crate) router: Router,
-    /// One for each of them.
-    pub(crate) caches: Vec<DeviceQueue>,
-    pub(crate) disk: DeviceQueue,
+    pub(crate) devices: Devices,
     pub(crate) data_start: u64,
     pub(crate) boxes: Arc<[ThreadMailbox]>,
 }
 
 impl EngineDriver {
     pub(crate) fn new(p: Parts) -> EngineDriver {
+        let first = if p.engines.len() > 1 { 0 } else { p.me };
         EngineDriver {
             me: p.me,
             seq_promotion: p.engines[0].params().seq_promotion,
-            first: if p.engines.len() > 1 { 0 } else { p.me },
+            shards: first..first + p.engines.len() as u16,
             engines: p.engines,
             relay: Relay::new(p.me, p.router),
-            caches: p.caches,
-            disk: p.disk,
+            devices: p.devices,
             data_start: p.data_start,
             outgoing: p.boxes.iter().map(|_| Vec::new()).collect(),
             boxes: p.boxes,
             events: VecDeque::new(),
+            later: Vec::new(),
             effects: Vec::new(),
-            done: Vec::new(),
             status: Vec::new(),
             asked: Slab::new(),
         }
@@ -113,15 +110,11 @@ impl EngineDriver {
 
     /// A client's request: its parts go to the shards that own their windows.
     pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
-        let own = self.first..self.first + self.engines.len() as u16;
         let (events, status, outgoing) = (&mut self.events, &mut self.status, &mut self.outgoing);
-        let refused = self.relay.request(req, |shard, part, hint| match own.contains(&shard) {
-            true => submit(events, status, usize::from(shard - own.start), part, hint),
+        to.answer_all(self.relay.request(req, |shard, part, hint| match self.shards.contains(&shard) {
+            true => submit(events, status, usize::from(shard - self.shards.start), part, hint),
             false => outgoing[usize::from(shard)].push(Message::Shard(ShardMessage::Part(part, hint))),
-        });
-        if let Some(refused) = refused {
-            to.answer(refused);
-        }
+        }));
     }
 
     /// What another thread wrote, or this one to itself.
@@ -129,18 +122,14 @@ impl EngineDriver {
         match message {
             // Where there are other threads, each has one shard.
             ShardMessage::Part(req, hint) => submit(&mut self.events, &mut self.status, 0, req, hint),
-            ShardMessage::Answered(reply) => {
-                if let Some(whole) = self.relay.answered(reply) {
-                    to.answer(whole);
-                }
-            }
+            ShardMessage::Answered(reply) => to.answer_all(self.relay.answered(reply)),
             ShardMessage::Missed(id) => self.relay.missed(id),
         }
     }
 
     /// Thread `shard` has ended: what waits for its answer, or will ask it, fails.
     pub(crate) fn lose(&mut self, shard: u16, to: &mut impl Answers) {
-        self.relay.lose(shard).into_iter().for_each(|reply| to.answer(reply));
+        to.answer_all(self.relay.lose(shard));
     }
 
     fn send(&mut self, (origin, message): (u16, ShardMessage), to: &mut impl Answers) {
@@ -152,11 +141,8 @@ impl EngineDriver {
 
     /// Takes completions, feeds the engines everything there is and carries out what they want, until they are quiet.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
-        let mut done = std::mem::take(&mut self.done);
-        self.caches.iter_mut().for_each(|cache| cache.poll(ring, now, &mut done));
-        self.disk.poll(ring, now, &mut done);
-        self.events.extend(done.drain(..).map(event));
-        self.done = done;
+        self.events.extend(self.later.drain(..));
+        self.devices.poll(ring, now, |event| self.events.push_back(event));
         if self.engines.len() > 1 {
             share(&mut self.engines.iter_mut().collect::<Vec<_>>());
         }
@@ -192,15 +178,11 @@ impl EngineDriver {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Io(dev, mut op) => {
-                    op.tag |= (engine as u64) << TAG_BITS;
-                    let port = if dev == Dev::Cache { &mut self.caches[engine] } else { &mut self.disk };
-                    match (port.submit(ring, now, op), cause) {
-                        (None, _) => {}
-                        (Some(c), Cause::Client) => self.events.push_front(event(c)),
-                        (Some(c), Cause::Engine) => self.done.push(c),
-                    }
-                }
+                Effect::Io(dev, op) => match (self.devices.submit(ring, now, engine, (dev, op)), cause) {
+                    (None, _) => {}
+                    (Some(event), Cause::Client) => self.events.push_front(event),
+                    (Some(event), Cause::Engine) => self.later.push(event),
+                },
                 Effect::Answer(reply) => self.answer(reply, to),
                 Effect::Missed(id) => self.send(Relay::miss(id), to),
                 Effect::Controlled(id, result) => self.controlled(id as usize, result),
@@ -226,7 +208,7 @@ impl EngineDriver {
             && let Some(at) = self.status.iter().position(|(id, _)| *id == reply.id)
         {
             let (_, offset) = self.status.swap_remove(at);
-            *runs = status::refine(&self.disk, self.data_start + offset, std::mem::take(runs));
+            *runs = status::refine(&self.devices.core, self.data_start + offset, std::mem::take(runs));
         }
         self.send(Relay::reply(reply), to);
     }
@@ -291,7 +273,7 @@ impl EngineDriver {
                 needs_cache: engine.needs_cache(),
                 flush_remaining: engine.flush_remaining(),
                 connections: if n == 0 { connections } else { 0 },
-                core_queue_max: self.disk.most,
+                core_queue_max: self.devices.core.most,
                 ram: engine.ram(),
             }
         };
@@ -305,13 +287,12 @@ impl EngineDriver {
 
     pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
         let engines = self.engines.iter().map(|engine| engine.next_deadline(now));
-        let caches = self.caches.iter().map(DeviceQueue::next_deadline);
-        engines.chain(caches).chain([self.disk.next_deadline()]).flatten().min()
+        engines.chain([self.devices.next_deadline()]).flatten().min()
     }
 
     /// Whether there is work that waits for nothing but the next turn.
     pub(crate) fn has_work(&self) -> bool {
-        !self.done.is_empty()
+        !self.later.is_empty()
     }
 
     /// Requests of this thread's clients that are not answered.
@@ -321,8 +302,7 @@ impl EngineDriver {
 
     /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
     pub(crate) fn is_quiet(&self) -> bool {
-        let devices = self.caches.iter().chain([&self.disk]).all(DeviceQueue::is_quiet);
-        self.events.is_empty() && self.done.is_empty() && devices
+        self.events.is_empty() && self.later.is_empty() && self.devices.is_quiet()
     }
 
     pub(crate) fn engines(&self) -> &[Engine] {
@@ -332,7 +312,7 @@ impl EngineDriver {
 
 /// A part for one of the engines here.
 fn submit(
-    events: &mut VecDeque<(usize, Event)>,
+    events: &mut VecDeque<EventFor>,
     status: &mut Vec<(ReqId, u64)>,
     engine: usize,
     req: Request,
@@ -342,10 +322,4 @@ fn submit(
         status.push((req.id, req.offset));
     }
     events.push_back((engine, Event::Submit(req, hint)));
-}
-
-/// The engine that asked for an operation which is over, and what it is to hear.
-fn event(c: Completion) -> (usize, Event) {
-    let tag = c.tag & ((1 << TAG_BITS) - 1);
-    ((c.tag >> TAG_BITS) as usize, Event::Done { tag, buf: c.buf, result: c.result })
 }

@@ -1,7 +1,7 @@
 //! The parts of a thread's engine before it is on that thread's ring: at the start, and when it is exchanged.
 
-use crate::device_queue::DeviceQueue;
-use crate::engine_driver::{EngineDriver, MOST, Parts};
+use crate::devices::{DeviceQueue, Devices, MOST};
+use crate::engine_driver::{EngineDriver, Parts};
 use crate::message::ThreadMailbox;
 use crate::reactor::Driver;
 use crate::start::{Backend, CORE_ID, CoreSource, cache_id};
@@ -80,9 +80,8 @@ pub(crate) fn all(
 impl EngineSetup {
     /// The engine.
     pub(crate) fn make(self, boxes: &Arc<[ThreadMailbox]>) -> Driver {
-        let disk = DeviceQueue::new(self.core);
         match self.cache {
-            None => Driver::Uncached(Box::new(Uncached::new(disk, self.size))),
+            None => Driver::Uncached(Box::new(Uncached::new(DeviceQueue::new(self.core), self.size))),
             Some((shards, data_start)) => {
                 let (engines, caches): (Vec<Engine>, Vec<AnyDevice>) = shards.into_iter().unzip();
                 let promotion = engines[0].params().seq_promotion;
@@ -90,8 +89,7 @@ impl EngineSetup {
                     me: self.me,
                     router: Router::new(self.size, self.block, engines[0].striping(), promotion),
                     engines,
-                    caches: caches.into_iter().map(DeviceQueue::new).collect(),
-                    disk,
+                    devices: Devices::new(caches, self.core),
                     data_start,
                     boxes: boxes.clone(),
                 })))

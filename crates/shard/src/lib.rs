@@ -8,7 +8,7 @@
 
 mod clients;
 mod command_error;
-mod device_queue;
+mod devices;
 mod engine_driver;
 mod engine_setup;
 mod exchange;

@@ -2,7 +2,8 @@
 //! ring, answers leave a few at a time, and one system call submits and waits.
 
 use crate::clients::Clients;
-use crate::engine_driver::{Answers, EngineDriver, MOST};
+use crate::devices::MOST;
+use crate::engine_driver::{Answers, EngineDriver};
 use crate::engine_setup::EngineSetup;
 use crate::message::{Command, Message, Response, ThreadMailbox};
 use crate::sockets::{Ready, Sockets};

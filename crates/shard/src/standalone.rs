@@ -1,7 +1,7 @@
 //! One shard without clients: whoever holds it hands requests in and takes the answers out, on the same ring as in a
 //! service but without sockets. For measuring what a transport adds.
 
-use crate::device_queue::DeviceQueue;
+use crate::devices::Devices;
 use crate::engine_driver::{EngineDriver, Parts};
 use crate::message::ThreadMailbox;
 use crate::start::{CORE_ID, RING_ENTRIES, cache_id};
@@ -38,8 +38,7 @@ impl StandaloneShard {
             me: 0,
             router: Router::new(size, block, engine.striping(), engine.params().seq_promotion),
             engines: vec![engine],
-            caches: vec![DeviceQueue::new(cache.on_ring(cache_id(0))?)],
-            disk: DeviceQueue::new(spec.device(disk, CORE_ID)),
+            devices: Devices::new([cache.on_ring(cache_id(0))?], spec.device(disk, CORE_ID)),
             data_start,
             boxes: [ThreadMailbox::new()?].into(),
         });

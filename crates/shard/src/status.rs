@@ -1,6 +1,6 @@
 //! The parts of a volume that hold data: cached blocks do, and elsewhere the core's own file system knows.
 
-use crate::device_queue::DeviceQueue;
+use crate::devices::DeviceQueue;
 use loligo_block::Extent;
 
 /// Runs asked of the core for one request; the rest of the range counts as data.

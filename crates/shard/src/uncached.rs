@@ -1,7 +1,7 @@
 //! A core served as it is: the engine for that, on a ring.
 
 use crate::command_error::CommandError;
-use crate::device_queue::DeviceQueue;
+use crate::devices::DeviceQueue;
 use crate::engine_driver::Answers;
 use crate::message::{Command, Response, Snapshot};
 use crate::status;
@@ -41,7 +41,7 @@ impl Uncached {
 
     /// Takes completions and answers them.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
-        self.core.poll(ring, now, &mut self.done);
+        self.core.poll(ring, now, |c| self.done.push(c));
         while let Some(c) = self.done.pop() {
             if let Err(e) = &c.result {
                 tracing::warn!(error = %e, "an operation on the core failed");

@@ -11,7 +11,7 @@ pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("cli", 3),
     ("client", 2),
     ("daemon", 2),
-    ("engine", 19),
+    ("engine", 17),
     ("export", 17),
     ("format", 5),
     ("osd", 12),

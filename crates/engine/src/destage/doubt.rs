@@ -199,9 +199,9 @@ impl Engine {
                 continue;
             };
             let Meta { slot, crc, valid, dirty } = meta;
-            self.space.pending_dirty += u64::from(dirty == 0);
+            self.space.lands(dirty == 0);
             let put = Record::Put { block: global, slot, crc, valid, dirty: dirty | mask };
-            self.record(now, put, dirty == 0, true);
+            self.commit.append(now, put, dirty == 0, true);
         }
     }
 

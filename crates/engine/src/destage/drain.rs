@@ -11,7 +11,7 @@ impl Engine {
     /// Starts jobs for windows with pinned versions. Nothing else goes to a frozen core.
     pub(super) fn drain(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let mut look = self.state.freeze().map_or(0, |f| f.windows_left());
-        let mut backlog = self.destage.backlog(self.cfg.core_groups);
+        let mut backlog = self.destage.backlog(self.cfg.devices.core_groups);
         while look > 0 && self.state.is_draining() && self.destage.jobs.len() < JOBS && backlog < AHEAD {
             look -= 1;
             let Some(freeze) = self.state.freeze_mut() else { return };
@@ -21,7 +21,7 @@ impl Engine {
                 continue;
             }
             let blocks = self.start_job(now, window, Vec::new(), fx);
-            backlog += blocks.min(if self.cfg.core_groups { 1 } else { 32 }) as u32;
+            backlog += blocks.min(if self.cfg.devices.core_groups { 1 } else { 32 }) as u32;
         }
     }
 

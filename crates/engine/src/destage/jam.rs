@@ -1,7 +1,6 @@
 //! A cache full of what the core refuses: nothing that is dirty can make room, however long a writer waits.
 
 use crate::api::Nanos;
-use crate::engine::Engine;
 
 /// It is waited for so long, on the engine's clock. Each refused block is tried several times meanwhile. A core that is
 /// slow, or answers nothing, refuses nothing: it is waited for without an end.
@@ -33,6 +32,20 @@ impl Jam {
         self.refusals = Some((first, now));
     }
 
+    /// Looks at a full cache; `all`: true if everything dirty in it is refused, which is asked now and then.
+    pub(crate) fn look(&mut self, now: Nanos, all: impl FnOnce() -> bool) {
+        if self.looked.is_none_or(|at| now >= at + LOOK) {
+            self.looked = Some(now);
+            self.since = all().then(|| self.since.unwrap_or(now));
+        }
+        self.lasts = self.since.is_some_and(|since| now >= since + LASTING) || self.is_barren(now);
+    }
+
+    /// True if it has been so for a minute.
+    pub(crate) fn lasts(&self) -> bool {
+        self.lasts
+    }
+
     /// True if the core has refused for so long, and goes on: of one that has become silent meanwhile that is not known.
     fn is_barren(&self, now: Nanos) -> bool {
         self.refusals.is_some_and(|(first, last)| last - first >= LASTING && now - last < LASTING)
@@ -41,37 +54,5 @@ impl Jam {
     /// The time to look again, while somebody waits for room.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.since.map(|since| since + LASTING).or(self.looked.map(|at| at + LOOK))
-    }
-}
-
-impl Engine {
-    /// Looks whether all that is dirty in a full cache is refused. A thaw may bring room while a core is frozen.
-    pub(crate) fn look_for_jam(&mut self, now: Nanos) {
-        if self.state.has_freeze() || self.dirty_and_kept() < self.space.slot_limit() {
-            return self.destage.jam.over();
-        }
-        if self.destage.jam.looked.is_none_or(|at| now >= at + LOOK) {
-            let all = self.all_is_refused();
-            let jam = &mut self.destage.jam;
-            jam.looked = Some(now);
-            jam.since = all.then(|| jam.since.unwrap_or(now));
-        }
-        let jam = &mut self.destage.jam;
-        jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING) || jam.is_barren(now);
-    }
-
-    /// True if waiting for room is in vain: for a minute all that is dirty has been refused, or nothing of it taken while the core
-    /// refused what it was asked for. A core that is frozen takes nothing for now.
-    pub(crate) fn is_jammed(&self) -> bool {
-        self.destage.jam.lasts && !self.state.has_freeze()
-    }
-
-    fn all_is_refused(&self) -> bool {
-        let d = &self.destage;
-        let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
-        // Those that only memory has are not dirty yet.
-        let is_dirty = |b: u32| self.map.index.get(b).is_some_and(|m| m.dirty != 0);
-        let refused = d.stuck.count(|window| u64::from(self.map.index.window_dirty(window)), is_dirty);
-        refused + damaged >= self.map.index.dirty_blocks() + self.space.pending_dirty
     }
 }

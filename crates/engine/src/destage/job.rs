@@ -377,7 +377,7 @@ impl Engine {
         let newest = dirty.iter().map(|(b, _)| self.map.recent.frame(*b).min(seq)).max().unwrap_or(0);
         let count = dirty.len();
         let apart = self.destage.stuck.is_apart(window);
-        let (way, turn, fillers) = if self.cfg.core_groups || apart {
+        let (way, turn, fillers) = if self.cfg.devices.core_groups || apart {
             (Strategy::Runs, Turn::default(), Vec::new())
         } else {
             let (gaps, fillers) = self.map.known_gaps(&dirty);
@@ -512,6 +512,22 @@ impl Engine {
             self.compose_runs(key);
         }
         self.begin_writes(now, key, fx);
+    }
+
+    /// Has job `key` compose what it writes, run by run.
+    fn compose_runs(&mut self, key: usize) {
+        let (jobs, stuck) = (&mut self.destage.jobs, &self.destage.stuck);
+        let job = &mut jobs[key];
+        // One that is being evicted would not be there any more if the core refused it.
+        for p in job.pieces.iter_mut().filter(|p| p.filler && self.space.policy.state(p.meta.slot) == 0) {
+            p.superseded = true;
+        }
+        let waited = self.intake.waited_by(&job.tasks);
+        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
+        // Those that somebody waits for come first, those that failed before last: the others are not to wait behind them where
+        // the job is given up.
+        let order = |b: u32| (!is_waited(b), stuck.is_refused(b));
+        job.compose((self.cfg.stripe, self.cfg.data_length), order);
     }
 
     /// True if somebody waits for what destaging brings about.

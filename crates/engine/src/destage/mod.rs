@@ -377,7 +377,7 @@ impl Engine {
                 self.start_job(now, window, vec![task], fx);
             }
         }
-        while self.destage.jobs.len() < JOBS && self.destage.backlog(self.cfg.core_groups) < AHEAD {
+        while self.destage.jobs.len() < JOBS && self.destage.backlog(self.cfg.devices.core_groups) < AHEAD {
             let Some(window) = self.destage.given_away.pop_first() else { break };
             if !self.destage.by_window.contains_key(&window) && self.map.index.window_dirty(window) > 0 {
                 self.start_job(now, window, Vec::new(), fx);
@@ -397,7 +397,7 @@ impl Engine {
         }
         // Once round at most: windows that have a job already are met again.
         let mut look = LOOK.min(self.map.index.windows());
-        let groups = self.cfg.core_groups;
+        let groups = self.cfg.devices.core_groups;
         let mut backlog = self.destage.backlog(groups);
         let most = if groups && !hurried && !idle { self.jobs_beside_clients(now) } else { JOBS };
         let (mut refused, mut began) = (false, false);
@@ -487,7 +487,7 @@ impl Engine {
     pub(super) fn holds_back(&self, now: Nanos) -> bool {
         let d = &self.destage;
         let direct = d.direct > 0 || now.saturating_sub(d.last_direct) < DIRECT;
-        self.cfg.core_groups
+        self.cfg.devices.core_groups
             && direct
             && d.last_direct > 0
             && self.intake.waiting.is_empty()

@@ -146,11 +146,11 @@ impl Engine {
         };
         let Some(slot) = self.space.slots.take() else { return };
         let fresh = newest.is_none_or(|m| m.dirty == 0);
-        self.space.pending_dirty += u64::from(fresh);
+        self.space.lands(fresh);
         let crc = crc32c(&data);
-        self.put_data(slot, data, fx);
+        self.commit.put_data(self.cfg.layout.slot(slot), data, &mut self.stats, fx);
         let global = self.cfg.stripe.global(block);
-        self.record(now, Record::Put { block: global, slot, crc, valid, dirty }, fresh, true);
+        self.commit.append(now, Record::Put { block: global, slot, crc, valid, dirty }, fresh, true);
         // Whoever writes the core beneath it ends it as it would a fill.
         self.map.filling.insert(block, slot);
     }

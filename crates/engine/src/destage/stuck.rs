@@ -3,8 +3,10 @@
 //! A write of many blocks that fails names none of them: the window is written once more, each block by itself. Those
 //! that fail then are known. They are tried again ever more seldom, and what else is dirty in their window goes on.
 
+use super::Destage;
 use crate::api::Nanos;
 use crate::engine::Engine;
+use crate::map::Map;
 use crate::refusal::{ControlError, CoreWriteError};
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,6 +260,28 @@ impl Stuck {
     }
 }
 
+impl Destage {
+    /// Looks whether all that is dirty in a `full` cache is refused; `coming`: new dirty blocks on their way.
+    pub(crate) fn look_for_jam(&mut self, now: Nanos, full: bool, map: &Map, coming: u64) {
+        if !full {
+            return self.jam.over();
+        }
+        let (stuck, bad) = (&self.stuck, &self.bad);
+        self.jam.look(now, || {
+            let damaged = bad.iter().filter(|b| !stuck.counts(**b)).count() as u64;
+            // Those that only memory has are not dirty yet.
+            let is_dirty = |b: u32| map.index.get(b).is_some_and(|m| m.dirty != 0);
+            let refused = stuck.count(|window| u64::from(map.index.window_dirty(window)), is_dirty);
+            refused + damaged >= map.index.dirty_blocks() + coming
+        });
+    }
+
+    /// Whether for a minute all that is dirty has been refused, or nothing of it taken while the core refused what it was asked for.
+    pub(crate) fn is_jammed(&self) -> bool {
+        self.jam.lasts()
+    }
+}
+
 impl Engine {
     /// The error of writes to the core, if the newest ones failed and it is not some sectors, see
     /// [`Engine::core_refuses`].
@@ -281,7 +305,8 @@ impl Engine {
         let (ranges, places) = self.runs_of(blocks.into_iter());
         let dirty = |b: &u32| self.map.index.get(*b).is_some_and(|m| m.dirty != 0);
         let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
-        Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })
+        let full = self.destage.is_jammed() && !self.state.has_freeze();
+        Some(Refused { ranges, places, untried, untried_ranges, why, full })
     }
 
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.

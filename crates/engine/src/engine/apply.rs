@@ -1,19 +1,32 @@
-//! A record takes effect once the completed prefix reaches its frame.
+//! The records of a frame take effect once the completed prefix reaches it.
 
 use super::Engine;
-use crate::api::Nanos;
+use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::index::Meta;
+use crate::journal::Action;
 use loligo_format::record::Record;
 use loligo_format::units::WINDOW_BLOCKS;
 
 impl Engine {
+    /// Frame `seq` takes effect: its records in their order, and those hear of it who wait for them.
+    pub(super) fn take_effect(&mut self, now: Nanos, seq: u64, actions: &[Action], fx: &mut Vec<Effect>) {
+        for action in actions {
+            match *action {
+                Action::Apply(record, fresh) => self.apply(now, seq, record, fresh),
+                Action::Notify(key) => self.published(now, key, seq, fx),
+                Action::NotifyJob(key) => self.job_over(now, key, fx),
+            }
+        }
+    }
+
     /// One record takes effect.
-    pub(super) fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
+    fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
         match record {
             Record::Put { block, slot, crc, valid, dirty } => {
-                self.space.pending_dirty -= u64::from(fresh);
-                self.space.landing -= u64::from(dirty != 0);
+                if dirty != 0 {
+                    self.space.landed(fresh);
+                }
                 self.apply_put(seq, block, Meta { slot, crc, valid, dirty });
             }
             Record::Clean { block, slot } => self.apply_clean(block, slot),
@@ -22,10 +35,7 @@ impl Engine {
                 self.apply_drop(seq, block, slot);
             }
             Record::IntentOpen { .. } => {}
-            Record::IntentClose { region } => {
-                self.commit.intents.closed(region);
-                self.reopen_if_wanted(now, region);
-            }
+            Record::IntentClose { region } => self.commit.intent_closed(now, region),
         }
     }
 

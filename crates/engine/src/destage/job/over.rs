@@ -49,7 +49,7 @@ impl Engine {
         let wanted = self.destage_is_wanted() || self.destage.recording as usize > JOBS / 2;
         for (block, slot) in clean {
             let block = self.cfg.stripe.global(block);
-            self.record(now, Record::Clean { block, slot }, false, wanted);
+            self.commit.append(now, Record::Clean { block, slot }, false, wanted);
         }
         self.commit.journal.notify_job(key);
     }

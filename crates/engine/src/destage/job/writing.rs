@@ -139,7 +139,7 @@ impl Engine {
     /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
     /// in between would cost a stream two seeks.
     fn write_depth(&self, now: Nanos) -> u32 {
-        if self.cfg.core_groups {
+        if self.cfg.devices.core_groups {
             // What takes groups gathers them further and keeps back what it has no use for yet.
             return JOBS as u32;
         }
@@ -200,7 +200,7 @@ impl Engine {
 
     /// The next write of job `key`, with its place on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
-        let (volume_start, groups) = (self.cfg.data_start, self.cfg.core_groups);
+        let (volume_start, groups) = (self.cfg.data_start, self.cfg.devices.core_groups);
         let job = &mut self.destage.jobs[key];
         let most = if groups && !job.apart { GROUP } else { 1 };
         let from = job.sent;
@@ -324,7 +324,7 @@ impl Engine {
                 self.space.policy.cleaned(p.meta.slot);
             }
         }
-        if !self.cfg.core_groups && !failed && !apart && !probe {
+        if !self.cfg.devices.core_groups && !failed && !apart && !probe {
             self.destage.chooser.ended(now, way, turn, dirty, busy);
         }
         for task in claimants {
