@@ -2,12 +2,14 @@
 //! Knows nothing of caching; everything above builds on it.
 
 mod buf;
+mod config_key;
 mod crc;
 mod device;
 mod error;
 mod file;
 mod geometry;
 mod hdd;
+mod keyed_text;
 mod layer;
 pub mod lease;
 mod mailbox;
@@ -25,6 +27,7 @@ mod uring;
 mod volume;
 
 pub use buf::{Buf, Shared, alignment};
+pub use config_key::{ConfigKey, keys};
 pub use crc::{crc32c, crc32c_append};
 pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
@@ -34,6 +37,7 @@ pub use file::{
 };
 pub use geometry::{Geometry, SECTOR};
 pub use hdd::{Finished, HddDevice, HddKind, HddModel, HddParams, Rpm};
+pub use keyed_text::KeyedText;
 pub use layer::{
     Delay, DelayDevice, ErrorDevice, ErrorRule, LogDevice, LogEntry, LogHandle, LogOp, OpClass, Pick,
     TornDevice, TornRule,
