@@ -19,6 +19,7 @@ use crate::systemd::notify;
 use crate::volumes::Volumes;
 use crate::writer_lock::WriterLock;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_block::keyed;
 use loligo_client::api::definition::VolumeConfig;
 use loligo_export::ListenAddr;
 use loligo_log::say;
@@ -268,7 +269,7 @@ fn bind_metrics(addr: SocketAddr) -> Result<Option<TcpListener>> {
     match metrics::bind(addr) {
         Ok(listener) => Ok(Some(listener)),
         Err(why) if is_not_yet(&why) => Ok(None),
-        Err(why) => Err(anyhow!(loligo_volume::words::of_file(&format!("{why:#}")))),
+        Err(why) => Err(anyhow!(keyed!("{why:#}").for_file())),
     }
 }
 
