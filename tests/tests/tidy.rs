@@ -4,7 +4,7 @@
 
 use loligo_tests::tidy::rules::{self, MEDIAN};
 use loligo_tests::tidy::source::Source;
-use loligo_tests::tidy::{circles, files, manifest, root, walk};
+use loligo_tests::tidy::{circles, files, keys, manifest, root, walk};
 
 fn sources() -> Vec<Source> {
     let root = root();
@@ -73,6 +73,11 @@ fn the_engine_knows_no_device() {
 #[test]
 fn unsafe_says_why_it_is_sound() {
     none_wrong(sources().iter().flat_map(rules::safety).collect());
+}
+
+#[test]
+fn texts_name_options_by_their_keys() {
+    none_wrong(sources().iter().flat_map(keys::check).collect());
 }
 
 #[test]

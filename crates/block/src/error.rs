@@ -1,5 +1,6 @@
 //! The reason why a device operation failed: a small kind to decide by, and a text to show.
 
+use crate::KeyedText;
 use std::fmt;
 
 /// Decides the reaction to a failure.
@@ -25,17 +26,17 @@ pub struct IoError {
     /// The operating system's error number, 0 if there is none.
     pub errno: i32,
     /// The operation, and its place.
-    pub context: String,
+    pub context: KeyedText,
 }
 
 impl IoError {
     /// An error without an operating-system number.
-    pub fn new(kind: IoKind, context: impl Into<String>) -> IoError {
+    pub fn new(kind: IoKind, context: impl Into<KeyedText>) -> IoError {
         IoError { kind, errno: 0, context: context.into() }
     }
 
     /// An error from the operating system's number.
-    pub fn from_errno(errno: i32, context: impl Into<String>) -> IoError {
+    pub fn from_errno(errno: i32, context: impl Into<KeyedText>) -> IoError {
         let kind = match errno {
             libc::ENOSPC | libc::EDQUOT => IoKind::NoSpace,
             libc::EOPNOTSUPP | libc::ENOSYS => IoKind::Unsupported,
@@ -50,7 +51,7 @@ impl IoError {
 impl From<std::io::Error> for IoError {
     fn from(e: std::io::Error) -> IoError {
         let mut err = IoError::from_errno(e.raw_os_error().unwrap_or(0), "");
-        err.context = e.to_string();
+        err.context = e.to_string().into();
         err
     }
 }

@@ -2,12 +2,14 @@
 //! Knows nothing of caching; everything above builds on it.
 
 mod buf;
+mod config_key;
 mod crc;
 mod device;
 mod error;
 mod file;
 mod geometry;
 mod hdd;
+mod keyed_text;
 pub mod lease;
 mod mailbox;
 mod mapped;
@@ -24,6 +26,7 @@ mod uring;
 mod volume;
 
 pub use buf::{Buf, Shared, alignment};
+pub use config_key::{ConfigKey, keys};
 pub use crc::{crc32c, crc32c_append};
 pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
@@ -33,6 +36,7 @@ pub use file::{
 };
 pub use geometry::{Geometry, SECTOR};
 pub use hdd::{Finished, HddDevice, HddKind, HddModel, HddParams, Rpm};
+pub use keyed_text::KeyedText;
 pub use mailbox::Mailbox;
 pub use mapped::{CacheDevice, CacheIo, ExtentMap, MappedDevice, MappedIo, Run};
 pub use masked_head::{CoreFile, MaskedDevice, MaskedHead, MaskedIo};

@@ -209,7 +209,7 @@ impl AttachedImage {
     /// If the image cannot be watched.
     pub(crate) fn watch(self: &Arc<AttachedImage>) -> Result<(), CephError> {
         let (lib, handle) = (self.image.lib, self.image.handle);
-        let size_watcher = SizeWatcher::start(self).map_err(|e| CephError::Named(e.to_string()))?;
+        let size_watcher = SizeWatcher::start(self).map_err(|e| CephError::named(e.to_string()))?;
         *self.size_watcher.lock() = Some(size_watcher);
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();

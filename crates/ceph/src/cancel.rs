@@ -62,7 +62,7 @@ pub fn attach_while(
         }
     };
     let thread = std::thread::Builder::new().name("rbd-take".to_owned());
-    thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
+    thread.spawn(work).map_err(|e| CephError::named(format!("no thread can be had: {e}")))?;
     loop {
         match said.recv_timeout(LOOK) {
             // Whoever asked may be waiting for nothing else.

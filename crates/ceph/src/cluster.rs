@@ -407,7 +407,7 @@ impl Drop for Pool {
 
 /// The reason why an image is not taken on a host whose late writes could reach it.
 fn unfenceable(why: &str) -> CephError {
-    CephError::Named(format!(
+    CephError::named(format!(
         "nothing would keep this client's writes from going out after another took the image over: {why}. RBD cores need \
          timers on CLOCK_BOOTTIME and seccomp filters (CONFIG_SECCOMP_FILTER): see that no sandbox forbids prctl(PR_SET_SECCOMP)"
     ))
@@ -415,7 +415,7 @@ fn unfenceable(why: &str) -> CephError {
 
 /// As a C string.
 pub(crate) fn text(s: &str) -> Result<CString, CephError> {
-    CString::new(s).map_err(|_| CephError::Named(format!("'{}' holds a zero byte", s.replace('\0', "\\0"))))
+    CString::new(s).map_err(|_| CephError::named(format!("'{}' holds a zero byte", s.replace('\0', "\\0"))))
 }
 
 /// Up to the zero that ends a C string.

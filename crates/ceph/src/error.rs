@@ -1,5 +1,7 @@
 //! Errors of Ceph.
 
+use loligo_block::KeyedText;
+
 /// A call that failed, or libraries that are not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CephError {
@@ -23,7 +25,7 @@ pub enum CephError {
     },
     /// A refusal in words.
     #[error("{0}")]
-    Named(String),
+    Named(KeyedText),
 }
 
 impl CephError {
@@ -31,6 +33,11 @@ impl CephError {
     pub(crate) fn call(what: impl Into<String>, code: i32) -> CephError {
         let errno = code.saturating_neg();
         CephError::Call { what: what.into(), errno, text: describe(errno) }
+    }
+
+    /// A refusal.
+    pub(crate) fn named(why: impl Into<KeyedText>) -> CephError {
+        CephError::Named(why.into())
     }
 
     /// The error number of a failed call.
@@ -54,8 +61,8 @@ fn describe(errno: i32) -> String {
 }
 
 /// A refusal in words.
-pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
-    Err(CephError::Named(why.into()))
+pub(crate) fn refuse<T>(why: impl Into<KeyedText>) -> Result<T, CephError> {
+    Err(CephError::named(why))
 }
 
 /// A return code as a result.

@@ -47,7 +47,7 @@ impl HeaderLock {
         };
         let read = check(|| "asking who holds the image's lock".to_owned(), code)?;
         HeaderLock::decode(&answer[..read as usize])
-            .ok_or_else(|| CephError::Named("who holds the image's lock cannot be understood".to_owned()))
+            .ok_or_else(|| CephError::named("who holds the image's lock cannot be understood"))
     }
 
     /// `cls_lock_get_info_reply`: a map from `locker_id_t` to what is not needed here, then more of that.

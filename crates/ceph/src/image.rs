@@ -5,6 +5,8 @@ use crate::cluster::{Pool, string, text};
 use crate::error::check;
 use crate::ffi::{ConfigOption, ImageInfo, ImageT, Library, SnapInfo, Watcher};
 use crate::layout::{Layout, ObjectSize, StripeUnit};
+use loligo_block::keys::STEAL;
+use loligo_block::{KeyedText, keyed};
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
@@ -45,8 +47,12 @@ pub struct WatcherInfo {
 const KERNEL: u64 = 0xffff_0000_0000_0000;
 
 /// The mend for a kernel that has an image.
-pub(crate) const UNMAP: &str = "the kernel of that host has it mapped (krbd): unmount it and 'rbd unmap' it there. --steal \
-     cuts the device off: file systems on it fail with EIO until it is unmapped by 'rbd unmap -o force'";
+pub(crate) fn unmap() -> KeyedText {
+    keyed!(
+        "the kernel of that host has it mapped (krbd): unmount it and 'rbd unmap' it there. {STEAL} \
+         cuts the device off: file systems on it fail with EIO until it is unmapped by 'rbd unmap -o force'"
+    )
+}
 
 /// The holder of an image's lock.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -146,7 +152,7 @@ impl Image {
         if got as usize == buf.len() {
             return Ok(());
         }
-        Err(CephError::Named(format!("the image ends before byte {}", offset + buf.len() as u64)))
+        Err(CephError::named(format!("the image ends before byte {}", offset + buf.len() as u64)))
     }
 
     /// Writes all of `data` at `offset`; the OSDs have it afterwards.

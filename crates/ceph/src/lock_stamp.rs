@@ -52,7 +52,7 @@ pub(crate) fn is_last(pool: &Pool, id: &str, stamp: i64) -> Result<bool, CephErr
 pub(crate) fn break_lock(pool: &Pool, id: &str, holder: &LockHolder, stamp: i64) -> Result<u64, CephError> {
     let oid = header(id)?;
     let Some(request) = request(holder) else {
-        return Err(CephError::Named(format!("the lock's holder '{}' is no client", holder.client)));
+        return Err(CephError::named(format!("the lock's holder '{}' is no client", holder.client)));
     };
     let lib = pool.cluster.lib;
     let mut time = stamp as libc::time_t;

@@ -30,7 +30,7 @@ struct Pool {
 pub(crate) fn ungrouped(cluster: &Cluster, id: i64) -> Result<Vec<String>, CephError> {
     let dump = cluster.ask_monitor(r#"{"prefix":"osd dump","format":"json"}"#)?;
     let dump: Dump = serde_json::from_str(&dump)
-        .map_err(|e| CephError::Named(format!("'osd dump' of this cluster is not understood: {e}")))?;
+        .map_err(|e| CephError::named(format!("'osd dump' of this cluster is not understood: {e}")))?;
     Ok(dump.pools.iter().filter(|p| p.pool == id).flat_map(reasons).collect())
 }
 

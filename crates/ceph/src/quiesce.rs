@@ -442,7 +442,7 @@ impl Watch {
             let noted = self.cache_access.ask(|c| c.cut(low)).unwrap_or_else(|| Err(STOPPING.to_owned()));
             noted.map_err(|why| {
                 self.image.saw_size(low, self.image.reach());
-                CephError::Named(why)
+                CephError::named(why)
             })?;
             self.image.end_at(low);
         }

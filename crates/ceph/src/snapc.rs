@@ -41,7 +41,7 @@ impl SnapContext {
         };
         let len = check(|| "reading the image's snapshot context".to_owned(), code)? as usize;
         let mut read = SnapContext::decode(out.get(..len).unwrap_or_default())
-            .ok_or_else(|| CephError::Named("the image's snapshot context makes no sense".to_owned()))?;
+            .ok_or_else(|| CephError::named("the image's snapshot context makes no sense"))?;
         if is_left_out(Step::Sequence) {
             read.seq = read.ids.first().copied().unwrap_or_default();
         }

@@ -25,7 +25,7 @@ impl std::str::FromStr for ImageSpec {
 
     fn from_str(text: &str) -> Result<ImageSpec, CephError> {
         let bad = |why: &str| {
-            CephError::Named(format!(
+            CephError::named(format!(
                 "'{text}' does not name an image: {why} (POOL[/NAMESPACE]/IMAGE[?conf=FILE&id=CLIENT&keyring=FILE])"
             ))
         };

@@ -3,11 +3,13 @@
 use crate::CephError;
 use crate::attach_marker::{AttachMarker, KEY};
 use crate::cluster::{Cluster, Purpose};
-use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo, feature};
+use crate::image::{Image, LockHolder, Source, WatcherInfo, feature, unmap};
 use crate::layout::Layout;
 use crate::mirror;
 use crate::release::Release;
 use crate::spec::ImageSpec;
+use loligo_block::keyed;
+use loligo_block::keys::{FORCE_WITHOUT_CACHE, STEAL};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -95,14 +97,17 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Att
     let mut why = Vec::new();
     // Whoever holds the lock of an image with a mark is that cache, dead or alive, unless others came between.
     let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
-    let end =
-        |kernel| if kernel { UNMAP } else { "end that client first (one that died is forgotten after 30 s)" };
+    let end = |kernel| match kernel {
+        true => unmap().to_string(),
+        false => "end that client first (one that died is forgotten after 30 s)".to_owned(),
+    };
     if let Some(h) = lock.filter(|h| !h.mirrors(watchers)) {
         let state = match (h.is_among(watchers), cache) {
             (true, _) => end(h.is_kernel()),
-            (false, Some(_)) => "it was stopped or died: start it again with its cache",
+            (false, Some(_)) => "it was stopped or died: start it again with its cache".to_owned(),
             (false, None) => {
-                "it does not answer for it: see that it is gone, then take the image with --steal"
+                keyed!("it does not answer for it: see that it is gone, then take the image with {STEAL}")
+                    .to_string()
             }
         };
         why.push(format!("{} at {} holds its exclusive lock{by}: {state}", h.client, h.address));
@@ -110,11 +115,11 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Att
         why.push(format!("client.{} at {} has it open{by}: {}", w.client, w.address, end(w.kernel)));
     }
     if let Some(m) = cache {
-        why.push(format!(
+        why.push(keyed!(
             "cache {} of volume '{}' on {} may hold what it lacks: only with that cache, until it is stopped with everything \
-             flushed ('loligo flush {}', then a stop); --force-without-cache gives up what it holds",
+             flushed ('loligo flush {}', then a stop); {FORCE_WITHOUT_CACHE} gives up what it holds",
             m.cache, m.volume, m.host, m.volume
-        ));
+        ).to_string());
     }
     why
 }

@@ -22,7 +22,7 @@ impl<T: Send + 'static> Cancellable<T> {
         let thread = std::thread::Builder::new().name("rbd-wait".to_owned());
         // Nobody may be waiting any more.
         let work = move || drop(says.send(work()));
-        thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
+        thread.spawn(work).map_err(|e| CephError::named(format!("no thread can be had: {e}")))?;
         Ok(Cancellable(said))
     }
 

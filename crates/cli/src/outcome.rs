@@ -2,6 +2,7 @@
 
 use crate::values;
 use anyhow::{Result, bail};
+use loligo_block::KeyedText;
 use loligo_client::api::volume::{ChangeState, FlushState};
 use loligo_client::client::{Client, Until};
 use loligo_client::outcome::{Ended, Outcome};
@@ -133,6 +134,6 @@ pub(crate) fn misuse(said: &str) -> Value {
 }
 
 /// Refuses what was asked.
-pub(crate) fn refuse<T>(words: impl Into<String>) -> Result<T> {
+pub(crate) fn refuse<T>(words: impl Into<KeyedText>) -> Result<T> {
     bail!(Ended::refused(words))
 }

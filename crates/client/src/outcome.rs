@@ -2,7 +2,7 @@
 
 use crate::api::status::Status;
 use hyper::StatusCode;
-use loligo_block::{IoError, IoKind};
+use loligo_block::{IoError, IoKind, KeyedText, keyed};
 use loligo_format::pool::PoolError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,7 +20,7 @@ pub struct NobodyThere {
 /// A cache or core that is not there: the one refusal that mends itself, for it may come.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Absent(pub String);
+pub struct Absent(pub KeyedText);
 
 /// A core of a pool that is in use already.
 #[derive(Debug, thiserror::Error)]
@@ -103,22 +103,22 @@ impl Outcome {
 pub struct Ended {
     /// The outcome.
     pub outcome: Outcome,
-    words: String,
+    words: KeyedText,
 }
 
 impl Ended {
     /// With these words.
-    pub fn with(outcome: Outcome, words: impl Into<String>) -> Ended {
+    pub fn with(outcome: Outcome, words: impl Into<KeyedText>) -> Ended {
         Ended { outcome, words: words.into() }
     }
 
     /// It cannot be, and nothing was changed.
-    pub fn refused(words: impl Into<String>) -> Ended {
+    pub fn refused(words: impl Into<KeyedText>) -> Ended {
         Ended::with(Outcome::Refused, words)
     }
 
     /// It goes on, and nobody waits any longer.
-    pub fn waiting(words: impl Into<String>) -> Ended {
+    pub fn waiting(words: impl Into<KeyedText>) -> Ended {
         Ended::with(Outcome::Waiting, words)
     }
 }
@@ -139,7 +139,7 @@ impl<T, E: Into<anyhow::Error>> OrRefused<T> for Result<T, E> {
             if why.chain().any(|cause| cause.is::<Absent>() || Outcome::known(cause).is_some()) {
                 return why;
             }
-            Ended::refused(format!("{why:#}")).into()
+            Ended::refused(keyed!("{why:#}")).into()
         })
     }
 }

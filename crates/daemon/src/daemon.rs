@@ -13,6 +13,7 @@ use crate::state::{State, StateFile};
 use crate::supervisor::{Status, Supervisor};
 use crate::volumes::Volumes;
 use anyhow::{Result, anyhow, bail};
+use loligo_block::keyed;
 use loligo_log::say;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -100,7 +101,7 @@ pub(crate) fn bind_metrics(addr: SocketAddr) -> Result<Option<TcpListener>> {
     match metrics::bind(addr) {
         Ok(listener) => Ok(Some(listener)),
         Err(why) if is_not_yet(&why) => Ok(None),
-        Err(why) => Err(anyhow!(loligo_volume::words::of_file(&format!("{why:#}")))),
+        Err(why) => Err(anyhow!(keyed!("{why:#}").for_file())),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use loligo_block::keyed;
+use loligo_block::keys::METRICS;
 use loligo_client::api::status::Status;
 use loligo_engine::FallbackState;
 use loligo_engine::stats::Bypass;
@@ -51,7 +53,7 @@ pub(crate) type Served = Arc<dyn Fn() -> Vec<Scraped> + Send + Sync>;
 /// If the address cannot be had.
 pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(addr).with_context(|| {
-        format!("--metrics {addr} cannot be listened on: give an address of this host and a free port")
+        keyed!("{METRICS:#} {addr} cannot be listened on: give an address of this host and a free port")
     })?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -15,7 +15,7 @@ pub(super) fn refuse(options: &ServeOptions, state: &State) -> Result<()> {
     let Some(PoolSpec { path, .. }) = cache else { return Ok(()) };
     match std::fs::metadata(&path) {
         Err(why) if why.kind() == ErrorKind::NotFound => {
-            Err(Absent(pool::missing(&path, &held_by(&path, state), "no such file or device")).into())
+            Err(Absent(pool::missing(&path, &held_by(&path, state), "no such file or device").into()).into())
         }
         // Whatever else is wrong with it, the start finds.
         _ => Ok(()),

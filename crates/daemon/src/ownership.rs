@@ -4,6 +4,8 @@
 use crate::remembered::Remembered;
 use crate::state::State;
 use anyhow::{Result, anyhow, bail};
+use loligo_block::keyed;
+use loligo_block::keys::{CREATE, FORCE};
 use loligo_volume::labelled_core;
 use loligo_volume::last_cache::{CoreNames, LastCache};
 use loligo_volume::options::ServeOptions;
@@ -56,22 +58,22 @@ pub(super) fn is_unserved(last: &LastCache, core: &CoreNames, path: Option<&Path
 pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
     let Some(last) = &remembered.cache else { return Ok(()) };
     let Some(lost) = last.lost() else { return Ok(()) };
-    bail!(
+    bail!(keyed!(
         "volume '{name}' is defined without a cache, and was last served through cache {} at {}, which holds {lost}. Give it that cache; or \
-         start it with --force, which gives that up",
+         start it with {FORCE}, which gives that up",
         last.uuid,
         last.path.display()
-    )
+    ))
 }
 
 /// The core of volume `name` lacks what `last` holds.
 fn lacks(name: &str, whose: &str, last: &LastCache, lost: &str) -> anyhow::Error {
-    anyhow!(
+    anyhow!(keyed!(
         "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
-         start it with --force, which gives that up",
+         start it with {FORCE}, which gives that up",
         last.uuid,
         last.path.display()
-    )
+    ))
 }
 
 /// Refuses a start that has its core to itself by now, and is to serve it through the cache `uuid` or bare, where another
@@ -127,15 +129,15 @@ pub(super) fn refuse_anothers(
         && let Some((whose, last)) =
             others(name, state).chain(left(state)).find(|(_, l)| l.is_surely_of(core))
     {
-        bail!(
+        bail!(keyed!(
             "{} holds cache {}, and {} is the core of {whose}, which belongs to cache {} at {}. Give the right core; or start the \
-             volume with --force, which takes this one",
+             volume with {FORCE}, which takes this one",
             cache.path.display(),
             found.uuid,
             core.text,
             last.uuid,
             last.path.display()
-        )
+        ))
     }
     let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
     if own.is_some_and(|own| own.uuid == found.uuid && own.is_of(core)) {
@@ -148,13 +150,13 @@ pub(super) fn refuse_anothers(
     of_another.map_or(Ok(()), |(whose, last)| {
         let lost = last.lost().map(|lost| format!(" It holds {lost}.")).unwrap_or_default();
         bail!(
-            "{} holds cache {}, which belongs to core {} of {whose}, and not to {}.{lost} Give the right one; or start the volume with \
-             --create --force, which makes the cache anew",
+            keyed!("{} holds cache {}, which belongs to core {} of {whose}, and not to {}.{lost} Give the right one; or start the volume with \
+             {CREATE} {FORCE}, which makes the cache anew",
             cache.path.display(),
             found.uuid,
             last.core,
             core.text
-        )
+        ))
     })
 }
 

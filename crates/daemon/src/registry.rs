@@ -200,7 +200,7 @@ impl Registry {
             });
             if let Some(shared) = shared.filter(|_| other != name) {
                 let why = format!("{shared}. '{other}' is being stopped, and this one starts once it has");
-                return Err(Absent(why).into());
+                return Err(Absent(why.into()).into());
             }
         }
         Ok(())

@@ -4,11 +4,11 @@ use crate::daemon::Daemon;
 use crate::supervisor::Supervisor;
 use crate::{missing_pool, ownership, void};
 use anyhow::{Result, anyhow, ensure};
+use loligo_block::keyed;
 use loligo_client::api::definition::Leave;
 use loligo_volume::cache;
 use loligo_volume::identity::device_id;
 use loligo_volume::options::ServeOptions;
-use loligo_volume::words::of_file;
 
 impl Daemon {
     /// Refuses to stop a served volume that could not be started again. Causes that only a start can see, on devices that are in
@@ -24,7 +24,7 @@ impl Daemon {
             .fault()
             .map_or(Ok(()), |why| Err(anyhow!("its section of the file is not right: {why}")));
         right.and_then(|()| self.foresee(name, dirty)).map_err(|why| {
-            let why = of_file(&format!("{why:#}"));
+            let why = keyed!("{why:#}").for_file();
             anyhow!("volume '{name}' is not stopped, because it could not start as it is defined now: {why}")
         })
     }

@@ -6,6 +6,7 @@ use crate::control::ControlThread;
 use crate::device_ids::DeviceIds;
 use crate::hook::after_start;
 use crate::sections::Fault;
+use loligo_block::keyed;
 use loligo_client::api::definition::{Leave, VolumeConfig};
 pub use loligo_client::api::status::Status;
 use loligo_client::outcome::Absent;
@@ -19,7 +20,6 @@ use loligo_volume::signals::{StopSignals, Stopper};
 use loligo_volume::volume::live::After;
 use loligo_volume::volume::{GLANCE, LOOK, Volume};
 use loligo_volume::volume_state::VolumeState;
-use loligo_volume::words::of_file;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -377,7 +377,7 @@ impl Supervisor {
                 // Something else is wanted by now, and is done next.
                 Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
                 Err(Ended::Refused(why)) => {
-                    let text = of_file(&format!("{why:#}"));
+                    let text = keyed!("{why:#}").for_file();
                     if why.is::<Absent>() {
                         self.wait_for_device(&text, seen);
                     } else {
@@ -387,7 +387,7 @@ impl Supervisor {
                     }
                 }
                 Err(Ended::Failed(why)) => {
-                    let text = of_file(&format!("{why:#}"));
+                    let text = keyed!("{why:#}").for_file();
                     say!("error: {text}");
                     self.set(Status::Failed(text));
                     pause = if begun.elapsed() > LONGEST { AGAIN } else { (pause * 2).min(LONGEST) };

@@ -8,6 +8,8 @@ use crate::sections::{Fault, Sections};
 use crate::supervisor::{Status, Supervisor};
 use crate::volumes::{Member, Turn};
 use anyhow::{Context, Result, bail, ensure};
+use loligo_block::keyed;
+use loligo_block::keys::FORCE;
 use loligo_client::api::daemon::{Forgotten, Reloaded};
 use loligo_client::api::definition::{Leave, VolumeConfig};
 use loligo_log::say;
@@ -158,11 +160,11 @@ impl Daemon {
             Some((cache.lost()?, cache.path))
         };
         if let Some((lost, cache)) = holds() {
-            bail!(
+            bail!(keyed!(
                 "the cache of volume '{name}' ({}) holds {lost}: start it, 'loligo flush {name}', stop and delete it then; or add \
-                 --force: the cache keeps that data, and its core is served without it by another --force only",
+                 {FORCE}: the cache keeps that data, and its core is served without it by another {FORCE} only",
                 cache.display()
-            );
+            ));
         }
         // From here on no start of the daemon brings it back. What is known of its cache stays known until its thread has ended: one that
         // waited may come to be served at this moment.
@@ -193,12 +195,12 @@ impl Daemon {
         };
         let lost = last.lost().filter(|_| !last.void);
         if let Some(lost) = lost.as_ref().filter(|_| !force) {
-            bail!(
-                "the cache {} of volume '{name}', at {}, holds {lost}. Serve the volume through it and flush it; or add --force: the cache keeps \
+            bail!(keyed!(
+                "the cache {} of volume '{name}', at {}, holds {lost}. Serve the volume through it and flush it; or add {FORCE}: the cache keeps \
                  that data, but nobody here remembers it",
                 last.uuid,
                 last.path.display()
-            );
+            ));
         }
         match known {
             Some(_) => self.memory.forget_cache(name)?,

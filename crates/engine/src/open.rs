@@ -9,6 +9,7 @@ use crate::engine::{Config, Engine};
 use crate::params::Params;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
 use crate::tables::Tables;
+use loligo_block::keys::{CORE_RESERVE, FLUSH_ON_STOP};
 use loligo_block::{IoError, SyncIo, crc32c};
 use loligo_format::in_place_label;
 use loligo_format::layout::{FIRST_MARKS, Layout, LayoutError, SUPERBLOCKS};
@@ -50,7 +51,7 @@ pub enum OpenError {
     Stripe(u8),
     /// Nothing of the core would be exported.
     #[error(
-        "a reserve of {reserve} % leaves nothing of a core of {core} bytes: give a smaller --core-reserve"
+        "a reserve of {reserve} % leaves nothing of a core of {core} bytes: give a smaller {core_reserve}", core_reserve = CORE_RESERVE
     )]
     NothingLeft {
         /// Percent.
@@ -63,7 +64,7 @@ pub enum OpenError {
     InUse,
     /// Dirty data would not fit into fewer slots.
     #[error(
-        "it holds {dirty} dirty bytes, too many for {room} bytes of slots: serve it with --flush-on-stop first"
+        "it holds {dirty} dirty bytes, too many for {room} bytes of slots: serve it with {flush_on_stop} first", flush_on_stop = FLUSH_ON_STOP
     )]
     TooDirty {
         /// Bytes.

@@ -3,6 +3,7 @@
 use crate::peer::credentials;
 use crate::socket_spec::SocketSpec;
 use crate::tls::Guard;
+use loligo_block::keys::{ANONYMOUS, TLS_CA, TLS_CERT, TLS_KEY, TLS_PSK};
 use loligo_block::processes;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
@@ -97,14 +98,14 @@ pub enum ListenError {
     /// Reachable from outside without TLS.
     #[error(
         "refusing to serve {0} without TLS: anybody who reaches it could read and write the volume. \
-         Listen on 127.0.0.1 or on a unix socket, or give --tls-cert, --tls-key and --tls-ca, or --tls-psk"
+         Listen on 127.0.0.1 or on a unix socket, or give {tls_cert}, {tls_key} and {tls_ca}, or {tls_psk}", tls_ca = TLS_CA, tls_cert = TLS_CERT, tls_key = TLS_KEY, tls_psk = TLS_PSK
     )]
     Exposed(SocketAddr),
     /// Reachable from outside by anybody.
     #[error(
         "refusing to serve {0} to clients that nobody knows: with a certificate of the server alone, anybody who \
-         reaches it could read and write the volume. Give --tls-ca, so that clients must show a certificate, or \
-         --tls-psk instead, or say --anonymous"
+         reaches it could read and write the volume. Give {tls_ca}, so that clients must show a certificate, or \
+         {tls_psk} instead, or say {anonymous}", anonymous = ANONYMOUS, tls_ca = TLS_CA, tls_psk = TLS_PSK
     )]
     Anonymous(SocketAddr),
     /// Another process serves this path.

@@ -189,7 +189,7 @@ pub(crate) fn word(raw: &[u8], at: usize) -> u64 {
 }
 
 fn damaged(what: &str) -> SuperError {
-    SuperError::Damaged(what.to_owned())
+    SuperError::Damaged(what.into())
 }
 
 #[cfg(test)]

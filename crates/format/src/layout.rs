@@ -2,6 +2,7 @@
 
 use crate::page::PER_PAGE;
 use crate::units::BLOCK;
+use loligo_block::keys::{CACHE_SIZE, SHARDS};
 use thiserror::Error;
 
 /// Smallest cache, bytes.
@@ -24,13 +25,13 @@ const JOURNAL_MIN: u64 = 512 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// Below [`MIN_CACHE`].
-    #[error("the cache has {0} bytes; it needs at least 24 MiB: give a larger --cache-size")]
+    #[error("the cache has {0} bytes; it needs at least 24 MiB: give a larger {cache_size}", cache_size = CACHE_SIZE)]
     TooSmall(u64),
     /// Too many shards for the size, or more than [`MAX_SHARDS`].
-    #[error("{0} shards do not fit: give a smaller --shards (at most 64, at least 6 MiB of cache each)")]
+    #[error("{0} shards do not fit: give a smaller {shards} (at most 64, at least 6 MiB of cache each)", shards = SHARDS)]
     Shards(u16),
     /// More blocks than a shard can number.
-    #[error("the core has more than 16 TiB a shard: give --shards {0} or more")]
+    #[error("the core has more than 16 TiB a shard: give {shards:#} {0} or more", shards = SHARDS)]
     CoreTooLarge(u16),
 }
 

@@ -2,6 +2,7 @@
 
 use crate::superblock::{MAX_REGIONS, Superblock};
 use crate::units::{Striping, WINDOW};
+use loligo_block::keys::SHARDS;
 use thiserror::Error;
 
 /// A size that a cache cannot follow.
@@ -9,7 +10,7 @@ use thiserror::Error;
 pub enum TooLarge {
     /// Blocks of a shard have numbers of 32 bits.
     #[error(
-        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
+        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more {shards}", shards = SHARDS
     )]
     Shards,
     /// A checkpoint's root has no room for so many regions.

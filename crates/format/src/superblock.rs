@@ -6,7 +6,7 @@ use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
 use crate::units::{Striping, is_counted};
-use loligo_block::{IoError, IoKind, SyncIo};
+use loligo_block::{IoError, IoKind, KeyedText, SyncIo, keyed};
 use thiserror::Error;
 
 /// Bytes of one copy.
@@ -93,7 +93,7 @@ pub enum SuperError {
     Absent,
     /// The magic is there and both copies are damaged.
     #[error("both superblocks are damaged: {0}")]
-    Damaged(String),
+    Damaged(KeyedText),
     /// Made by a later version.
     #[error("the cache was made by a later version ({0}): upgrade before opening it")]
     TooNew(String),
@@ -221,7 +221,8 @@ impl Superblock {
             return Err(SuperError::TooNew("an extent table".into()));
         }
         let shards = u16::from_le_bytes([raw[132], raw[133]]);
-        let layout = Layout::new(word(88), shards, word(104)).map_err(|e| bad(&e.to_string()))?;
+        let layout =
+            Layout::new(word(88), shards, word(104)).map_err(|e| SuperError::Damaged(keyed!("{e}")))?;
         if layout.shard_len != word(96) || layout.journal_len != word(104) {
             return Err(bad("layout"));
         }

@@ -6,7 +6,8 @@ use crate::message::ThreadMailbox;
 use crate::reactor::Driver;
 use crate::start::{Backend, CORE_ID, CoreSource, cache_id};
 use crate::uncached::Uncached;
-use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind};
+use loligo_block::keys::SHARDS;
+use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind, KeyedText, keyed};
 use loligo_engine::{Engine, Router};
 use std::sync::Arc;
 
@@ -32,16 +33,16 @@ pub(crate) fn all(
     threads: usize,
     (size, block): (u64, u32),
 ) -> Result<Vec<EngineSetup>, IoError> {
-    let invalid = |text: &str| Err(IoError::new(IoKind::Invalid, text));
+    let invalid = |text: KeyedText| Err(IoError::new(IoKind::Invalid, text));
     let devices: Vec<AnyDevice> = match core {
         CoreSource::File(DeviceSpec::Hdd { .. }, _) if threads > 1 => {
-            return invalid("a modelled disk has one set of heads: use it with --shards 1");
+            return invalid(keyed!("a modelled disk has one set of heads: use it with {SHARDS:#} 1"));
         }
         CoreSource::File(spec, file) => {
             (0..threads).map(|_| file.on_ring(&spec, CORE_ID)).collect::<Result<_, _>>()?
         }
         CoreSource::Device(_) if threads > 1 => {
-            return invalid("this core belongs to one thread: use it with --shards 1");
+            return invalid(keyed!("this core belongs to one thread: use it with {SHARDS:#} 1"));
         }
         CoreSource::Device(device) => vec![AnyDevice::Other(device)],
     };
@@ -54,10 +55,10 @@ pub(crate) fn all(
                 engines.into_iter().map(|core| vec![core]).collect()
             };
             if shards.len() != threads || shards.iter().any(Vec::is_empty) {
-                return invalid("the cache has another number of shards than the volume has threads");
+                return invalid("the cache has another number of shards than the volume has threads".into());
             }
             if shards.iter().any(|engines| engines.len() > MOST) {
-                return invalid("one thread has 32 shards at most");
+                return invalid("one thread has 32 shards at most".into());
             }
             let shard = |(n, core)| Ok((core, cache.on_ring(cache_id(n))?));
             let part = |engines: Vec<Engine>| {

@@ -130,7 +130,7 @@ fn engines_for_other_thread_counts_are_refused_none_exchanged() {
     let none = Backend::Cached { cache, engines: Vec::new(), data_start: 0 };
     let refused = pause.exchange(CoreSource::Device(Box::new(ram(6))), none, (SIZE, 512), LONG);
     let why = refused.expect_err("it is for no thread");
-    assert!(matches!(&why, CommandError::Device(e) if e.context.contains("number of shards")), "{why}");
+    assert!(matches!(&why, CommandError::Device(e) if e.to_string().contains("number of shards")), "{why}");
     drop(pause);
     assert_eq!(ask(&running).recv_timeout(LONG), Ok(Ok(5)));
     running.join().expect("a clean end");

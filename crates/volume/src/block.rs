@@ -5,6 +5,8 @@ use crate::signals::StopSignals;
 use crate::stats;
 use crate::volume_state::VolumeState;
 use anyhow::{Result, ensure};
+use loligo_block::keyed;
+use loligo_block::keys::{DEV_NAME, LISTEN};
 use loligo_client::names;
 use loligo_export::blockdev::{BlockDevice, Claim, Released, Traits};
 use loligo_export::fuse::Mount;
@@ -45,7 +47,7 @@ pub(crate) fn check(options: &ServeOptions) -> Result<()> {
     let named = !options.block.dev_names.is_empty();
     ensure!(
         !named || devices(options) == 1,
-        "--dev-name names the one block device: give --listen block:NAME, once"
+        keyed!("{DEV_NAME} names the one block device: give {LISTEN} block:NAME, once")
     );
     Ok(())
 }

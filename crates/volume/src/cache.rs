@@ -11,8 +11,10 @@ use crate::options::{CacheOptions, IMAGE_SHARDS};
 use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
+use loligo_block::keys::{CACHE, CACHE_SIZE, CORE, CORE_RESERVE, CREATE, FORCE, LINE_SIZE, SHARDS, SPARSE};
 use loligo_block::{
-    CacheDevice, CacheIo, DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
+    CacheDevice, CacheIo, ConfigKey, DeviceFile, IoError, KeyedText, OpenOptions, SIGNATURE_PROBE, SyncIo,
+    foreign_signature, keyed,
 };
 use loligo_client::outcome::{Absent, OrRefused};
 use loligo_client::progress::Progress;
@@ -56,7 +58,7 @@ enum Found {
     Cache(Box<Superblock>),
     Blank,
     Foreign(&'static str),
-    Damaged(String),
+    Damaged(KeyedText),
 }
 
 /// Opens the cache of `core`, making it first where it does not exist.
@@ -96,18 +98,18 @@ fn open_device(o: &CacheOptions) -> Result<Place> {
         return Ok(file.into());
     };
     if o.size.is_some() || o.sparse {
-        bail!(
-            "--cache-size and --sparse are for caches of their own: the pool says how large a share is ('loligo cache resize')"
-        );
+        bail!(keyed!(
+            "{CACHE_SIZE} and {SPARSE} are for caches of their own: the pool says how large a share is ('loligo cache resize')"
+        ));
     }
     let pool = Pool::open(&spec.path)?;
     let share = pool.share_of(&spec.core)?;
     if let Some(n) = o.shards.filter(|n| *n != share.member().shards) {
-        bail!(
-            "--shards {n}: {} was attached with {}; leave it out, or detach it and attach it anew",
+        bail!(keyed!(
+            "{SHARDS:#} {n}: {} was attached with {}; leave it out, or detach it and attach it anew",
             o.path.display(),
             share.member().shards
-        );
+        ));
     }
     Ok(Place { file: share.device(), share: Some(Arc::new(share)) })
 }
@@ -224,12 +226,12 @@ fn open_in(
         }
         Found::Damaged(why) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
-            say!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
+            say!("{path}: {why}; whatever dirty data it held is lost, as {CREATE} {FORCE} ordered");
             format(wanted, o, &mut dev, watch)?
         }
         Found::Foreign(what) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
-            say!("{path} held {what}: overwritten, as --force ordered");
+            say!("{path} held {what}: overwritten, as {FORCE} ordered");
             dev.write_at(0, &vec![0; (SHARD_BASE.min(dev.size())) as usize])?;
             format(wanted, o, &mut dev, watch)?
         }
@@ -254,8 +256,8 @@ fn refuse_missing(o: &CacheOptions) -> Result<()> {
     let Some(last) = o.expected.as_ref().filter(|_| !o.create) else { return Ok(()) };
     let path = o.path.display();
     let held = last.lost().unwrap_or_else(|| "nothing that its core does not have".to_owned());
-    let text = format!(
-        "the cache {path} is not there. It held {held}. Bring it back; or start the volume with --create, which makes a new cache \
+    let text = keyed!(
+        "the cache {path} is not there. It held {held}. Bring it back; or start the volume with {CREATE}, which makes a new cache \
          and gives that up"
     );
     Err(Absent(text).into())
@@ -273,13 +275,13 @@ fn refuse_unexpected(o: &CacheOptions, found: &Found) -> Result<()> {
         Found::Foreign(_) | Found::Damaged(_) => return Ok(()),
     };
     let Some(lost) = last.lost() else { return Ok(()) };
-    bail!(
+    bail!(keyed!(
         "{} holds {other}, and this volume was last served through cache {} at {}, which holds {lost}. Give that one; or start \
-         the volume with --force, which gives it up; or, where the name is to have another core, 'loligo volume forget' it with --force",
+         the volume with {FORCE}, which gives it up; or, where the name is to have another core, 'loligo volume forget' it with {FORCE}",
         o.path.display(),
         last.uuid,
         last.path.display()
-    )
+    ))
 }
 
 /// Refuses what the options do not allow to be done to what was found.
@@ -287,22 +289,26 @@ fn refuse(o: &CacheOptions, found: &Found, device: u64) -> Result<()> {
     refuse_unexpected(o, found)?;
     let path = o.path.display();
     match found {
-        Found::Cache(sb) if o.create && !o.force && !o.replaces(sb) => bail!(
-            "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
+        Found::Cache(sb) if o.create && !o.force && !o.replaces(sb) => bail!(keyed!(
+            "{path} holds the cache of volume '{}' already: leave out {CREATE} to use it, or add {FORCE} to replace it",
             sb.name
-        ),
+        )),
         Found::Cache(sb) if !o.create && !o.replaces(sb) => refuse_differing(o, sb, device),
-        Found::Damaged(why) if !(o.create && o.force) => bail!(
-            "{path}: {why}. Look at it with 'loligo inspect {path}'; --create --force replaces it, and loses what it holds"
-        ),
+        Found::Damaged(why) if !(o.create && o.force) => bail!(keyed!(
+            "{path}: {why}. Look at it with 'loligo inspect {path}'; {CREATE} {FORCE} replaces it, and loses what it holds"
+        )),
         Found::Foreign(what) if !o.force => {
-            bail!("{path} holds {what}: if it is to be overwritten, add --force; else give another --cache")
+            bail!(keyed!(
+                "{path} holds {what}: if it is to be overwritten, add {FORCE}; else give another {CACHE}"
+            ))
         }
         Found::Cache(_) | Found::Damaged(_) | Found::Foreign(_) | Found::Blank => {
             let size = o.size.unwrap_or(device) / BLOCK * BLOCK;
             ensure!(
                 size <= device,
-                "--cache-size {size} is more than the {device} bytes {path} has: give a smaller one, or a larger device"
+                keyed!(
+                    "{CACHE_SIZE:#} {size} is more than the {device} bytes {path} has: give a smaller one, or a larger device"
+                )
             );
             Ok(())
         }
@@ -316,7 +322,7 @@ pub(crate) fn refuse_same_device(o: &CacheOptions, core: &OpenCore) -> Result<()
         return Ok(());
     };
     let same = device_id(cache).is_some_and(|cache| device_id(core) == Some(cache));
-    ensure!(!same, "--cache and --core name the same device: a core cannot be its own cache");
+    ensure!(!same, keyed!("{CACHE} and {CORE} name the same device: a core cannot be its own cache"));
     Ok(())
 }
 
@@ -324,7 +330,7 @@ pub(crate) fn refuse_same_device(o: &CacheOptions, core: &OpenCore) -> Result<()
 fn can_make(o: &CacheOptions) -> Result<u64> {
     let path = o.path.display();
     let Some(size) = o.size else {
-        bail!("{path} does not exist: give --cache-size SIZE to make it");
+        bail!(keyed!("{path} does not exist: give {CACHE_SIZE:#} SIZE to make it"));
     };
     if o.path.starts_with("/dev") && !o.path.starts_with("/dev/shm") {
         bail!("{path} does not exist, and a file there would live in memory: check the device's name");
@@ -332,18 +338,18 @@ fn can_make(o: &CacheOptions) -> Result<u64> {
     Layout::new(size, o.shards.unwrap_or(1), 0).map_err(|e| size_refused(&e))?;
     let folder = o.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(fs) = rustix::fs::statvfs(folder) else {
-        bail!(
-            "{path} cannot be made: the folder {} is not there; make it, or check --cache",
+        bail!(keyed!(
+            "{path} cannot be made: the folder {} is not there; make it, or check {CACHE}",
             folder.display()
-        );
+        ));
     };
     let free = fs.f_bavail * fs.f_frsize;
     if !o.sparse && free < size {
-        bail!(
+        bail!(keyed!(
             "{path} cannot be written whole: {} has {free} bytes free, and {size} are wanted. Make room, give a smaller \
-             --cache-size, or --sparse",
+             {CACHE_SIZE}, or {SPARSE}",
             folder.display()
-        );
+        ));
     }
     Ok(size / BLOCK * BLOCK)
 }
@@ -354,7 +360,7 @@ fn make_file(o: &CacheOptions) -> Result<DeviceFile> {
 }
 
 fn size_refused(e: &LayoutError) -> anyhow::Error {
-    anyhow::anyhow!("no cache can be made like that: {e}")
+    keyed!("no cache can be made like that: {e}").into()
 }
 
 fn look(dev: &mut CacheIo) -> Result<Found> {
@@ -373,10 +379,10 @@ fn look(dev: &mut CacheIo) -> Result<Found> {
             return Ok(if untouched && first {
                 Found::Blank
             } else {
-                Found::Damaged(format!("both superblocks are damaged: {why}"))
+                Found::Damaged(keyed!("both superblocks are damaged: {why}"))
             });
         }
-        Err(e @ SuperError::TooNew(_)) => return Ok(Found::Damaged(e.to_string())),
+        Err(e @ SuperError::TooNew(_)) => return Ok(Found::Damaged(keyed!("{e}"))),
         Err(SuperError::Absent) => {}
         Err(e @ SuperError::Io(_)) => return Err(e).context("the cache cannot be read"),
     }
@@ -412,17 +418,17 @@ fn what_is_lost(path: &Path, sb: &Superblock) -> String {
 /// The geometry of a cache is fixed when it is made.
 fn refuse_differing(o: &CacheOptions, sb: &Superblock, device: u64) -> Result<()> {
     let path = o.path.display();
-    let check = |what: &str, given: Option<u64>, have: u64| match given {
-        Some(n) if n != have => bail!(
-            "{path} was made with {what} {have}, {n} was given: leave {what} out, or make a new cache \
-             (flush and release this one, then --create --force)"
-        ),
+    let check = |what: ConfigKey, given: Option<u64>, have: u64| match given {
+        Some(n) if n != have => bail!(keyed!(
+            "{path} was made with {what:#} {have}, {n} was given: leave {what} out, or make a new cache \
+             (flush and release this one, then {CREATE} {FORCE})"
+        )),
         _ => Ok(()),
     };
-    check("--line-size", o.line_size.map(u64::from), sb.line_size.into())?;
-    check("--shards", o.shards.map(u64::from), sb.layout.shards.into())?;
-    check("--core-reserve", o.core_reserve.map(u64::from), sb.core_reserve.into())?;
-    check("--cache-size", o.size.map(|n| n / BLOCK * BLOCK), sb.layout.cache_size)?;
+    check(LINE_SIZE, o.line_size.map(u64::from), sb.line_size.into())?;
+    check(SHARDS, o.shards.map(u64::from), sb.layout.shards.into())?;
+    check(CORE_RESERVE, o.core_reserve.map(u64::from), sb.core_reserve.into())?;
+    check(CACHE_SIZE, o.size.map(|n| n / BLOCK * BLOCK), sb.layout.cache_size)?;
     if device < sb.layout.cache_size {
         bail!(
             "{path} has {device} bytes, its cache was made with {}: part of it is missing",
@@ -441,19 +447,19 @@ fn shrinks(core: &OpenCore) -> bool {
 fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
     let (was, is) = (&sb.core, &core.identity);
     if was.id != is.id {
-        bail!(
-            "this cache belongs to another core ({}); the one given is {}: give the right --core or the right --cache",
+        bail!(keyed!(
+            "this cache belongs to another core ({}); the one given is {}: give the right {CORE} or the right {CACHE}",
             core::describe(was),
             core::describe(is)
-        );
+        ));
     }
     if is.size < was.size && !shrinks(core) {
-        bail!(
+        bail!(keyed!(
             "the core has {} bytes, but had {} when it was last served: it shrank, or it is another one. Give the \
-             right --core, or grow it back",
+             right {CORE}, or grow it back",
             is.size,
             was.size
-        );
+        ));
     }
     if is.size > was.size && sb.cut.is_none() {
         let (before, now) = (was.size, is.size);
@@ -543,7 +549,9 @@ fn format(
                 // Whoever ended it has nothing to mend.
                 return Err(e);
             }
-            bail!("{path} cannot be written whole: {e}. Make room, give a smaller --cache-size, or --sparse");
+            bail!(keyed!(
+                "{path} cannot be written whole: {e}. Make room, give a smaller {CACHE_SIZE}, or {SPARSE}"
+            ));
         }
         progress.end("done");
     }
@@ -568,7 +576,46 @@ fn has_holes(path: &Path) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::image_shards;
+    use super::*;
+    use loligo_format::mode::Mode;
+
+    fn options(path: &Path, size: Option<u64>) -> CacheOptions {
+        CacheOptions {
+            path: path.to_owned(),
+            size,
+            sparse: false,
+            mode: Mode::Wb,
+            line_size: None,
+            shards: None,
+            core_reserve: None,
+            create: false,
+            force: false,
+            replace: None,
+            expected: None,
+            disputed: None,
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_options_to_a_command_and_keys_to_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
+        let said = |size, option: &str, key: &str| {
+            let why = peek(&options(&path, size)).unwrap_err();
+            assert!(format!("{why:#}").ends_with(option), "{why:#}");
+            let told = keyed!("{why:#}").for_file();
+            assert!(told.ends_with(key), "{told}");
+        };
+        said(None, "give --cache-size SIZE to make it", "give cache-size = SIZE to make it");
+        // The crate of the format says so.
+        said(Some(1 << 20), "give a larger --cache-size", "give a larger cache-size");
+        std::fs::write(&path, vec![0xa5; 1 << 20]).unwrap();
+        said(
+            None,
+            "add --force; else give another --cache",
+            "add --force; else give another cache (--force: for 'loligo volume start' and 'create')",
+        );
+    }
 
     #[test]
     fn an_image_gets_one_shard_as_far_as_one_reaches() {

@@ -4,8 +4,9 @@ use crate::cache::place::Place;
 use crate::labelled_core::{CacheView, LabelledCore, Wanted};
 use crate::last_cache::CoreNames;
 use anyhow::{Result, bail};
+use loligo_block::keys::CORE;
 use loligo_block::{
-    CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, names_of,
+    CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, keyed, names_of,
 };
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::sync_io::ImageIo;
@@ -154,7 +155,7 @@ pub(crate) fn open(
         Ok(file) => file,
         Err(e) if !spec.path().exists() => {
             let text =
-                format!("the core cannot be opened: {e}; check --core (an RBD image is rbd:POOL/IMAGE)");
+                keyed!("the core cannot be opened: {e}; check {CORE} (an RBD image is rbd:POOL/IMAGE)");
             return Err(Absent(text).into());
         }
         Err(e) => bail!("the core cannot be opened: {e}"),

@@ -3,8 +3,8 @@
 use crate::core::CoreSpec;
 use crate::options::{BlockOptions, CacheOptions, RbdOptions, ServeOptions, check};
 use crate::profile;
-use crate::words::of_file;
 use anyhow::{Result, anyhow, bail, ensure};
+use loligo_block::keyed;
 use loligo_ceph::attach::Destage;
 use loligo_client::api::definition::{Leave, TlsConfig, VolumeConfig};
 use loligo_engine::params::Params;
@@ -77,7 +77,7 @@ impl ServeOptions {
             },
             data_offset: volume.data_offset.map(|b| b.0),
         };
-        check(&options).map_err(|why| anyhow!(of_file(&format!("{why:#}"))))?;
+        check(&options).map_err(|why| anyhow!(keyed!("{why:#}").for_file()))?;
         let mut params = Params::default();
         for (key, value) in &options.params {
             params.set(key, value).map_err(|e| anyhow!("params: {e}"))?;
@@ -138,5 +138,26 @@ fn credentials(tls: &TlsConfig) -> Result<Credentials> {
         _ => bail!(
             "tls: give cert, key and ca (or anonymous = true, if clients need no certificate), or psk alone"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_refused_by_the_keys_of_its_file() {
+        let refused = |more: &str| {
+            let text = format!("core = \"/c\"\ncache = \"/d\"\nmode = \"wb\"\n{more}");
+            let config: VolumeConfig = toml::from_str(&text).unwrap();
+            ServeOptions::of(&config, "v", Leave::default()).unwrap_err().to_string()
+        };
+        let why = refused("listen = [\"unix:/x\"]\nshards = 99");
+        assert!(why.starts_with("shards = 99: 1 to 64 "), "{why}");
+        let why = refused("listen = [\"unix:/x\", \"unix:/x\"]");
+        assert!(why.starts_with("listen unix:/x is given twice"), "{why}");
+        // The crate of the exports says so.
+        let why = refused("listen = [\"tcp:1.2.3.4:5\"]");
+        assert!(why.ends_with("or give tls.cert, tls.key and tls.ca, or tls.psk"), "{why}");
     }
 }

@@ -4,10 +4,11 @@
 use crate::first_block::{Saved, Unsettled, settle};
 use crate::served_label::ServedLabel;
 use anyhow::{Context, Result, bail, ensure};
+use loligo_block::keys::{CREATE, DATA_OFFSET, FORCE};
 use loligo_block::masked_head::{HEAD, body};
 use loligo_block::{
-    CacheDevice, CoreFile, DeviceFile, MaskedHead, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo,
-    foreign_signature, known_signature,
+    CacheDevice, CoreFile, DeviceFile, KeyedText, MaskedHead, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo,
+    foreign_signature, keyed, known_signature,
 };
 use loligo_format::core_label::{CoreLabel, MAX_HOME, MIN_HOME};
 use loligo_format::superblock::{SuperError, Superblock};
@@ -20,8 +21,12 @@ use std::time::Duration;
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The remedy for a start that takes a client's bytes for a label.
-const CLIENTS: &str = "give the cache that it was written through and no --data-offset, since it knows that the content begins at byte 0; or serve \
-                       the core without a cache by --bare --data-offset 0 (data-offset = \"0\" in the file)";
+fn clients() -> KeyedText {
+    keyed!(
+        "give the cache that it was written through and no {DATA_OFFSET}, since it knows that the content begins at byte 0; or serve \
+         the core without a cache by --bare {DATA_OFFSET:#} 0 (data-offset = \"0\" in the file)"
+    )
+}
 
 /// The requirements on a core.
 #[derive(Debug, Clone, Copy, Default)]
@@ -116,10 +121,10 @@ impl LabelledCore {
             }
             Ok(label) => {
                 if let Some(n) = wanted.filter(|n| *n != label.data_start) {
-                    bail!(
-                        "the core {path} was given a data offset of {}, and {n} is wanted: leave --data-offset out",
+                    bail!(keyed!(
+                        "the core {path} was given a data offset of {}, and {n} is wanted: leave {DATA_OFFSET} out",
                         label.data_start
-                    );
+                    ));
                 }
                 (label, true)
             }
@@ -134,10 +139,11 @@ impl LabelledCore {
             Err(SuperError::Io(e)) => return Err(e).context("the core cannot be read"),
             Err(e) => {
                 known?;
-                bail!(
+                bail!(keyed!(
                     "both labels of the core {path} are unusable: {e}. If its content begins behind them, restore the first 1 MiB of the \
-                     device, or serve it with a program of the version that wrote them; if a client wrote them, {CLIENTS}"
-                )
+                     device, or serve it with a program of the version that wrote them; if a client wrote them, {}",
+                    clients()
+                ))
             }
         };
         let content = whole.behind(label.data_start).context("the core is too small")?;
@@ -156,9 +162,9 @@ impl LabelledCore {
     fn veiled(whole: DeviceFile, wanted: Option<u64>) -> Result<(CoreFile, Option<LabelledCore>)> {
         let path = whole.path().display().to_string();
         if let Some(n) = wanted.filter(|n| *n != 0) {
-            bail!(
-                "the content of the core {path} begins at byte 0, and --data-offset {n} is wanted: leave it out"
-            );
+            bail!(keyed!(
+                "the content of the core {path} begins at byte 0, and {DATA_OFFSET:#} {n} is wanted: leave it out"
+            ));
         }
         // Its own OSD must not have it.
         whole.lock_as_file(WAIT).context("the core cannot be locked")?;
@@ -222,13 +228,14 @@ impl LabelledCore {
     fn is_settled(&self) -> Result<()> {
         let Some(why) = &self.unsettled else { return Ok(()) };
         let mend = match why {
-            Unsettled::Label(_) => &format!(
-                "give the cache that it belongs to, which keeps a copy; if a client wrote it, {CLIENTS}"
+            Unsettled::Label(_) => keyed!(
+                "give the cache that it belongs to, which keeps a copy; if a client wrote it, {}",
+                clients()
             ),
-            Unsettled::Changed => "if what is on the core is right, add --force",
-            Unsettled::NoRoom => "this core cannot be served with its content from byte 0 on",
+            Unsettled::Changed => keyed!("if what is on the core is right, add {FORCE}"),
+            Unsettled::NoRoom => "this core cannot be served with its content from byte 0 on".into(),
         };
-        bail!("the core {} cannot be served: {why}: {mend}", self.path())
+        bail!(keyed!("the core {} cannot be served: {why}: {mend}", self.path()))
     }
 
     /// Its content begins at byte 0, behind a label in the same block.
@@ -255,12 +262,12 @@ impl LabelledCore {
         self.is_settled()?;
         let label = self.mark.label();
         let Some(lost) = lost(&label).filter(|_| !force) else { return Ok(()) };
-        bail!(
-            "the core {} belongs to cache {} of volume '{}', which holds {lost}. Serve it through that cache; --force gives that up",
+        bail!(keyed!(
+            "the core {} belongs to cache {} of volume '{}', which holds {lost}. Serve it through that cache; {FORCE} gives that up",
             self.path(),
             label.cache_text(),
             label.name
-        )
+        ))
     }
 
     /// Refuses any other cache than the one that the label names, where that may hold what the core lacks; a found label without
@@ -274,24 +281,24 @@ impl LabelledCore {
     ) -> Result<()> {
         let label = self.mark.label();
         if let Some(sb) = cache.filter(|_| self.found && label.cache == [0; 16] && !attaching) {
-            bail!(
+            bail!(keyed!(
                 "the core {} was served without a cache since cache {} of volume '{}' was in front of it: what that holds is void. \
-                 --create --force makes it anew",
+                 {CREATE} {FORCE} makes it anew",
                 self.path(),
                 sb.uuid_text(),
                 sb.name
-            );
+            ));
         }
         if !self.found || force || cache.is_some_and(|sb| sb.uuid == label.cache) {
             return Ok(());
         }
         let Some(lost) = lost(&label) else { return Ok(()) };
-        bail!(
-            "the core {} belongs to cache {} of volume '{}', which holds {lost}. Give that cache; --force gives it up",
+        bail!(keyed!(
+            "the core {} belongs to cache {} of volume '{}', which holds {lost}. Give that cache; {FORCE} gives it up",
             self.path(),
             label.cache_text(),
             label.name
-        )
+        ))
     }
 
     /// True if the core was, or may have been, written without `cache` since that was in front of it: what it has clean is not to be
@@ -304,11 +311,13 @@ impl LabelledCore {
         let ahead = self.uncovered || self.found && self.mark.label().cache != cache.uuid;
         ensure!(
             !ahead || dirty_bytes == 0,
-            "the core {} was used without cache {} of volume '{}' since that was in front of it, and the cache still holds {dirty_bytes} \
-             dirty bytes, which are older than the core: --create --force makes it anew and gives them up",
-            self.path(),
-            cache.uuid_text(),
-            cache.name
+            keyed!(
+                "the core {} was used without cache {} of volume '{}' since that was in front of it, and the cache still holds {dirty_bytes} \
+                 dirty bytes, which are older than the core: {CREATE} {FORCE} makes it anew and gives them up",
+                self.path(),
+                cache.uuid_text(),
+                cache.name
+            )
         );
         Ok(ahead)
     }
@@ -434,7 +443,7 @@ fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Res
     let (path, n) = (whole.path().display(), label.data_start);
     say!(
         "warning: {path} holds {what}, and at 512 KiB the second copy of a label of volume '{}', which is taken for left behind: the \
-         content begins at byte 0. If it begins behind the label: --data-offset {n}",
+         content begins at byte 0. If it begins behind the label: {DATA_OFFSET:#} {n}",
         label.name
     );
     Ok(true)
@@ -461,11 +470,11 @@ fn is_clients_veil(
             .then(|| format!("that is damaged ({why}), and what is behind it is not")),
     };
     let Some(whose) = whose.filter(|_| !force) else { return Ok(true) };
-    bail!(
+    bail!(keyed!(
         "the core {} begins with a label {whose}, and the cache that is given knows of none: another cache may have been in front of the core \
-         since. If so, give that one; if a client wrote the label, add --force, which takes it for content",
+         since. If so, give that one; if a client wrote the label, add {FORCE}, which takes it for content",
         whole.path().display()
-    )
+    ))
 }
 
 /// True if a label in the place of a first block, unusable because of `why`, may have been a sound one.
@@ -494,9 +503,11 @@ fn is_content_by_order(
     };
     ensure!(
         !counts || force,
-        "the core {} has a label, and --data-offset 0 without a cache would show it to clients as content: if it is the core's own, leave \
-         --data-offset out; if a client wrote it, add --force",
-        whole.path().display()
+        keyed!(
+            "the core {} has a label, and {DATA_OFFSET:#} 0 without a cache would show it to clients as content: if it is the core's own, leave \
+             {DATA_OFFSET} out; if a client wrote it, add {FORCE}",
+            whole.path().display()
+        )
     );
     Ok(true)
 }
@@ -510,20 +521,20 @@ fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
     let path = whole.path().display();
     ensure!(
         (MIN_HOME..=MAX_HOME).contains(&home) && home.is_multiple_of(MIN_HOME),
-        "--data-offset {home}: 0, or 1m to 1g in steps of 1m"
+        keyed!("{DATA_OFFSET:#} {home}: 0, or 1m to 1g in steps of 1m")
     );
     let size = whole.geometry().size;
     ensure!(size > home, "the core {path} has {size} bytes, and its content would begin at {home}");
     match foreign_signature(&signatures_of(whole)?) {
-        Some(what) if !force => bail!(
-            "the core {path} holds {what}, and its content would begin behind a label: if that is to be overwritten, add --force; an \
+        Some(what) if !force => bail!(keyed!(
+            "the core {path} holds {what}, and its content would begin behind a label: if that is to be overwritten, add {FORCE}; an \
              OSD with data is put behind a cache by 'loligo osd adopt'"
-        ),
+        )),
         // Data of somebody's that bears no signature. Behind that place nothing is written but by clients.
-        None if !force && head_holds_data(whole, home)? => bail!(
+        None if !force && head_holds_data(whole, home)? => bail!(keyed!(
             "the core {path} has no known signature, and its first {home} bytes are not all zero: a label would be written over them, and the \
-             content would begin behind them. If they are nobody's, add --force"
-        ),
+             content would begin behind them. If they are nobody's, add {FORCE}"
+        )),
         Some(_) | None => Ok(()),
     }
 }

@@ -32,4 +32,3 @@ mod stop;
 pub mod ublk;
 pub mod volume;
 pub mod volume_state;
-pub mod words;

@@ -3,7 +3,8 @@
 use crate::core::describe;
 use crate::pool::{Pool, PoolSpec};
 use anyhow::{Context, Result, bail};
-use loligo_block::{CacheIo, DeviceFile, OpenOptions, SyncFile};
+use loligo_block::keys::FLUSH_ON_STOP;
+use loligo_block::{CacheIo, DeviceFile, OpenOptions, SyncFile, keyed};
 use loligo_client::outcome::Ended;
 use loligo_client::progress::Progress;
 use loligo_engine::open::{self, Inspection};
@@ -130,8 +131,8 @@ pub fn release(path: &Path) -> Result<()> {
         found.dirty_blocks
     };
     if dirty > 0 {
-        bail!(Ended::refused(format!(
-            "{} holds {} bytes that its core does not have: serve it with --flush-on-stop (or run 'loligo flush' while it \
+        bail!(Ended::refused(keyed!(
+            "{} holds {} bytes that its core does not have: serve it with {FLUSH_ON_STOP} (or run 'loligo flush' while it \
              is served), stop it, and release it then",
             path.display(),
             dirty * BLOCK,

@@ -17,7 +17,8 @@ use crate::held_cache::{HeldCache, SharedSuperblock};
 use crate::options::{CacheOptions, RbdOptions, ServeOptions};
 use crate::signals::{CutOff, StopSignals};
 use anyhow::{Context, Result, bail};
-use loligo_block::CacheDevice;
+use loligo_block::keys::SNAPSHOT_DEADLINE;
+use loligo_block::{CacheDevice, KeyedText, keyed};
 use loligo_ceph::AttachedImage;
 use loligo_ceph::attach::{self, AttachRequest, Attachment};
 use loligo_ceph::attach_marker::AttachMarker;
@@ -88,7 +89,7 @@ pub(crate) fn open(
     let attachment =
         cancel::attach_while(request, goes_on(spec, signals)).map_err(|why| match why.errno() {
             // No monitor answers, and one may come.
-            Some(libc::ETIMEDOUT) => Absent(why.to_string()).into(),
+            Some(libc::ETIMEDOUT) => Absent(keyed!("{why}")).into(),
             _ => anyhow::Error::from(why),
         })?;
     let Attachment { image, notices, changed, warnings } = attachment.ok_or(CutOff)?;
@@ -194,13 +195,13 @@ pub struct ImageGuard {
 
 impl ImageGuard {
     /// The reason why the deadline for snapshots cannot be set to so many seconds now.
-    pub(crate) fn refuse_deadline(&self, seconds: u64) -> Option<String> {
+    pub(crate) fn refuse_deadline(&self, seconds: u64) -> Option<KeyedText> {
         let started = self.deadline;
         let more = started != 0 && (seconds == 0 || seconds > started);
         more.then(|| {
-            format!(
+            keyed!(
                 "snapshot-deadline {seconds}: those who take snapshots wait for the {started} s that the service was started with; for \
-                 more dirty data than that, start it with --snapshot-deadline {seconds}"
+                 more dirty data than that, start it with {SNAPSHOT_DEADLINE:#} {seconds}"
             )
         })
     }

@@ -3,6 +3,8 @@
 use crate::core::OpenCore;
 use crate::options::ServeOptions;
 use anyhow::{Context, Result, bail, ensure};
+use loligo_block::keyed;
+use loligo_block::keys::LISTEN;
 use loligo_export::ExportSpec;
 use loligo_export::blockdev::{Name, Owner};
 use loligo_export::ublk::{Device, Left, Traits, Watch};
@@ -93,7 +95,7 @@ impl Devices {
         for spec in &options.listen {
             let ExportSpec::Ublk(name) = spec else { continue };
             if devices.one.is_some() {
-                bail!("--listen {spec}: a volume is one block device at most");
+                bail!(keyed!("{LISTEN} {spec}: a volume is one block device at most"));
             }
             let named = Name::for_ublk(name, &options.block.dev_names)?;
             let device = Device::claim(identity, named, traits, threads)?;

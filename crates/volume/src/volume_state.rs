@@ -6,7 +6,8 @@ use crate::options::ServeOptions;
 use crate::rbd::ImageGuard;
 use crate::refusals;
 use crate::served_label::ServedLabel;
-use anyhow::{Result, anyhow};
+use anyhow::Result;
+use loligo_block::keyed;
 use loligo_block::lease::Hold;
 use loligo_client::api::volume::{FlushState, Info};
 use loligo_client::outcome::{Ended, Outcome};
@@ -259,7 +260,7 @@ impl VolumeState {
     /// If one of them cannot be; the error says which.
     pub(crate) fn set_params(&self, wanted: &[(String, String)]) -> Result<()> {
         for (key, value) in wanted {
-            self.set_param(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
+            self.set_param(key, value).map_err(|why| keyed!("the tunable {key} = {value}: {why}"))?;
         }
         Ok(())
     }
@@ -339,7 +340,7 @@ impl VolumeState {
 }
 
 fn failed(why: impl Into<String>) -> Ended {
-    Ended::with(Outcome::Failed, why)
+    Ended::with(Outcome::Failed, Into::<String>::into(why))
 }
 
 /// Nothing can be changed of a volume that ends.

@@ -1,6 +1,7 @@
 //! The house rules that a compiler does not check, as functions from text to complaints.
 
 pub mod circles;
+pub mod keys;
 pub mod manifest;
 pub mod rules;
 pub mod source;

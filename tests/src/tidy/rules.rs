@@ -77,7 +77,7 @@ pub fn deterministic(s: &Source) -> Vec<String> {
 }
 
 /// The parts of the block crate that the engine may use: plain types, no device.
-const PLAIN: [&str; 23] = [
+const PLAIN: [&str; 26] = [
     "Answer",
     "Buf",
     "Completion",
@@ -85,6 +85,7 @@ const PLAIN: [&str; 23] = [
     "Geometry",
     "IoError",
     "IoKind",
+    "KeyedText",
     "Op",
     "OpKind",
     "Reply",
@@ -98,6 +99,8 @@ const PLAIN: [&str; 23] = [
     "SyncIo",
     "Tag",
     "alignment",
+    "keyed",
+    "keys",
     "crc32c",
     "parse_size",
     "crc32c_append",

@@ -13,11 +13,22 @@ pub struct Source {
     pub test: Vec<bool>,
 }
 
+/// A string of a source.
+#[derive(Debug, Clone)]
+pub struct Literal {
+    /// Number of the line where it begins, from 1.
+    pub line: usize,
+    /// Its inside, as written.
+    pub text: String,
+    /// What stands before the bracket around it, as `bail!`.
+    pub of: String,
+}
+
 impl Source {
     /// Takes `text` apart; `path` is relative to the workspace's root.
     pub fn new(path: &str, text: &str) -> Source {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let mut code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
+        let mut code: Vec<String> = blank(text, |_, _| ()).lines().map(str::to_owned).collect();
         code.resize(lines.len(), String::new());
         let whole = path.contains("/tests/") || path.contains("/examples/") || path.ends_with("/tests.rs");
         let test = if whole { vec![true; lines.len()] } else { test_lines(&code) };
@@ -29,10 +40,36 @@ impl Source {
         self.production().filter(|(_, l)| !l.trim().is_empty()).count()
     }
 
+    /// Every string outside tests.
+    pub fn production_literals(&self) -> Vec<Literal> {
+        let mut found = Vec::new();
+        blank(&self.lines.join("\n"), |inside, before| {
+            let line = 1 + before.matches('\n').count();
+            if !self.test[line - 1] {
+                found.push(Literal { line, text: inside.iter().collect(), of: open_bracket(before) });
+            }
+        });
+        found
+    }
+
     /// Number (from 1) and code of every line outside tests.
     pub fn production(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code.iter().enumerate().filter(|(i, _)| !self.test[*i]).map(|(i, l)| (i + 1, l.as_str()))
     }
+}
+
+/// What stands before the innermost bracket that `code` leaves open.
+fn open_bracket(code: &str) -> String {
+    let mut depth = 0;
+    for (i, c) in code.char_indices().rev() {
+        depth += i32::from(matches!(c, ')' | ']' | '}')) - i32::from(matches!(c, '(' | '[' | '{'));
+        if depth < 0 {
+            let name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '!');
+            let before = &code[..i];
+            return before[before.trim_end_matches(name).len()..].to_owned();
+        }
+    }
+    String::new()
 }
 
 /// Marks what stands under `#[cfg(test)]`: a module with a body up to its closing brace, else the one item after it.
@@ -61,8 +98,9 @@ fn test_lines(code: &[String]) -> Vec<bool> {
     test
 }
 
-/// `text` with the same lines, in which comments and the insides of literals are gone.
-fn blank(text: &str) -> String {
+/// `text` with the same lines, in which comments and the insides of literals are gone; `string` is told the inside
+/// of each string, and what comes of the text before that.
+fn blank(text: &str, mut string: impl FnMut(&[char], &str)) -> String {
     let c: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let at = |i: usize| c.get(i).copied().unwrap_or('\0');
@@ -91,21 +129,25 @@ fn blank(text: &str) -> String {
             }
         } else if let Some((begin, hashes)) = raw_string(&c, i) {
             out.push('"');
+            let opened = out.len();
             i = begin;
             while i < c.len() && !(at(i) == '"' && (1..=hashes).all(|h| at(i + h) == '#')) {
                 keep_newline(at(i), &mut out);
                 i += 1;
             }
+            string(&c[begin..i], &out[..opened]);
             out.push('"');
             i += 1 + hashes;
         } else if at(i) == '"' {
             out.push('"');
             i += 1;
+            let (begin, opened) = (i, out.len());
             while i < c.len() && at(i) != '"' {
                 i += usize::from(at(i) == '\\' && at(i + 1) != '\n');
                 keep_newline(at(i), &mut out);
                 i += 1;
             }
+            string(&c[begin..i.min(c.len())], &out[..opened]);
             out.push('"');
             i += 1;
         } else if at(i) == '\'' && (at(i + 2) == '\'' || at(i + 1) == '\\') {
@@ -159,6 +201,15 @@ mod tests {
         assert_eq!(s.code[0].trim_end(), "let a = \"\";");
         assert_eq!(s.code[2].trim(), "let e = \"\";");
         assert_eq!(s.code[3], "let h = ' '; let i: &'static str = \"\";");
+    }
+
+    #[test]
+    fn a_string_knows_its_line_and_what_it_is_given_to() {
+        let text = "// \"a\"\nbail!(\n    f(1, \"\"),\n    \"b \\\n     c\",\n);\nlet d = r#\"e\"#;\n";
+        let s = Source::new("a.rs", text);
+        let all = s.production_literals();
+        let found: Vec<_> = all.iter().map(|l| (l.line, l.text.as_str(), l.of.as_str())).collect();
+        assert_eq!(found, [(3, "", "f"), (4, "b \\\n     c", "bail!"), (7, "e", "")]);
     }
 
     #[test]

@@ -146,6 +146,6 @@ fn in_use(path: &Path, holder: Option<String>) -> IoError {
     IoError {
         kind: IoKind::Invalid,
         errno: libc::EBUSY,
-        context: format!("{} is in use by {holder}; stop that first", path.display()),
+        context: format!("{} is in use by {holder}; stop that first", path.display()).into(),
     }
 }

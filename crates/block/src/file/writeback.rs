@@ -107,7 +107,7 @@ impl DeviceFile {
         let last = self.handle.failures.last.lock().clone();
         Err(last.map_or_else(
             || IoError::new(crate::IoKind::Io, format!("flush of {} failed", self.path().display())),
-            |e| IoError { context: format!("a flush by another user failed: {}", e.context), ..e },
+            |e| IoError { context: format!("a flush by another user failed: {}", e.context).into(), ..e },
         ))
     }
 }

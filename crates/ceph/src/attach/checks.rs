@@ -8,9 +8,11 @@ use crate::CephError;
 use crate::attach_marker::{AttachMarker, KEY};
 use crate::error::refuse;
 use crate::identity::ImageIdentity;
-use crate::image::{LockHolder, UNMAP, WatcherInfo};
+use crate::image::{LockHolder, WatcherInfo, unmap};
 use crate::lock_record::{LockRecord, Loss};
 use crate::spec::ImageSpec;
+use loligo_block::keys::{CACHE, CORE, CREATE, FORCE, FORCE_WITHOUT_CACHE, STEAL};
+use loligo_block::{KeyedText, keyed};
 
 /// A daemon that has just begun to mirror an image is not known for one yet.
 const MAY_MIRROR: &str =
@@ -28,8 +30,8 @@ pub(super) fn check_options(spec: &ImageSpec, overridden: &[String]) -> Result<(
 pub(super) fn check_core(wanted: &Wanted, identity: &ImageIdentity) -> Result<(), CephError> {
     let theirs = wanted.cache.as_ref().and_then(|c| c.core.as_ref());
     match theirs.filter(|c| **c != identity.to_string()) {
-        Some(core) => refuse(format!(
-            "the cache belongs to another core ({core}); image {} is {identity}: give the right --core or the right --cache",
+        Some(core) => refuse(keyed!(
+            "the cache belongs to another core ({core}); image {} is {identity}: give the right {CORE} or the right {CACHE}",
             wanted.spec
         )),
         None => Ok(()),
@@ -48,9 +50,9 @@ pub(super) fn check_marker(
             warnings.push("what the image's mark of another release speaks of was given up".to_owned());
             return Ok(());
         }
-        return refuse(format!(
+        return refuse(keyed!(
             "image {0} may lack what a cache holds: its metadata has a mark that this release does not understand ('rbd image-meta get {0} \
-             {KEY}'). Use the release that made it; --force-without-cache uses the image as it is and loses what only that cache has",
+             {KEY}'). Use the release that made it; {FORCE_WITHOUT_CACHE} uses the image as it is and loses what only that cache has",
             wanted.spec
         ));
     };
@@ -62,10 +64,12 @@ pub(super) fn check_marker(
         // It lacks nothing; only the cache that was in front of it is not to be had again as it is.
         let kept = wanted.cache.as_ref().is_some_and(|c| c.cache == mark.cache && c.core.is_some());
         return match kept {
-            true => refuse(format!(
-                "cache {} of volume '{}' failed, and image {} was changed without it: what the cache holds is void. --create --force makes \
+            true => refuse(keyed!(
+                "cache {} of volume '{}' failed, and image {} was changed without it: what the cache holds is void. {CREATE} {FORCE} makes \
                  it anew",
-                mark.cache, mark.volume, wanted.spec
+                mark.cache,
+                mark.volume,
+                wanted.spec
             )),
             false => Ok(()),
         };
@@ -74,17 +78,21 @@ pub(super) fn check_marker(
         return Ok(());
     }
     if wanted.without_cache {
-        warnings.push(format!(
-            "what only cache {} of volume '{}' on host {} has was given up, as --force-without-cache ordered",
+        warnings.push(keyed!(
+            "what only cache {} of volume '{}' on host {} has was given up, as {FORCE_WITHOUT_CACHE} ordered",
             mark.cache, mark.volume, mark.host
-        ));
+        ).to_string());
         return Ok(());
     }
-    refuse(format!(
+    refuse(keyed!(
         "image {} may lack what another cache holds: cache {} of volume '{}' on host {} was attached to it and has not been \
          stopped with everything flushed since. Do that first ('loligo flush {}', then a stop; start it if it does not run); \
-         --force-without-cache uses the image as it is and loses what only that cache has",
-        wanted.spec, mark.cache, mark.volume, mark.host, mark.volume
+         {FORCE_WITHOUT_CACHE} uses the image as it is and loses what only that cache has",
+        wanted.spec,
+        mark.cache,
+        mark.volume,
+        mark.host,
+        mark.volume
     ))
 }
 
@@ -94,21 +102,27 @@ pub(super) fn check_unrecorded(spec: &ImageSpec, cache: &Cache) -> Result<bool, 
         // A cache that was attached always has one, unless it could not be written down.
         return Ok(cache.core.is_some());
     }
-    refuse(format!(
+    refuse(keyed!(
         "the cache holds dirty data and does not say as whom it had image {spec}: nobody can tell whether others had it since. \
-         --force writes the data all the same"
+         {FORCE} writes the data all the same"
     ))
 }
 
 /// `said`, which is about dirty data, as a warning where `--force` was ordered, and else as a refusal with its `mend`.
-fn forced(wanted: &Wanted, said: &str, mend: &str, warnings: &mut Vec<String>) -> Result<bool, CephError> {
+fn forced(
+    wanted: &Wanted,
+    said: &str,
+    mend: &KeyedText,
+    warnings: &mut Vec<String>,
+) -> Result<bool, CephError> {
     if wanted.cache.as_ref().is_some_and(|c| c.force) {
-        warnings.push(format!(
-            "{said} Its dirty data goes over whatever was written meanwhile, as --force ordered"
-        ));
+        warnings.push(
+            keyed!("{said} Its dirty data goes over whatever was written meanwhile, as {FORCE} ordered")
+                .to_string(),
+        );
         return Ok(true);
     }
-    refuse(format!("{said} {mend}"))
+    refuse(keyed!("{said} {mend}"))
 }
 
 /// Refuses dirty data of a cache that lost its image while it was served.
@@ -125,9 +139,11 @@ pub(super) fn check_loss(
         loss.ago(),
         loss.why
     );
-    let mend = "They may be older than what was written to the image: --force writes them all the same; or make a new cache \
-                (--create --force) and lose them";
-    forced(wanted, &said, mend, warnings)
+    let mend = keyed!(
+        "They may be older than what was written to the image: {FORCE} writes them all the same; or make a new cache \
+                ({CREATE} {FORCE}) and lose them"
+    );
+    forced(wanted, &said, &mend, warnings)
 }
 
 /// Refuses dirty data of a cache whose lock stands on a header that is not as it was left.
@@ -137,8 +153,10 @@ pub(super) fn check_contradiction(
     warnings: &mut Vec<String>,
 ) -> Result<bool, CephError> {
     let said = format!("image {} was changed since this cache was attached: {why}.", wanted.spec);
-    let mend = "If nobody has written to the image, --force is right; else make a new cache (--create --force) and lose its dirty data";
-    forced(wanted, &said, mend, warnings)
+    let mend = keyed!(
+        "If nobody has written to the image, {FORCE} is right; else make a new cache ({CREATE} {FORCE}) and lose its dirty data"
+    );
+    forced(wanted, &said, &mend, warnings)
 }
 
 /// Names the snapshots newer than `seq`, which were taken while the cache was not attached, and what they lack.
@@ -166,9 +184,11 @@ pub(super) fn check_foreign(
         "somebody else had image {} since this cache was attached: its lock was {} at {}'s and is {now}'s now.{snapshots}",
         wanted.spec, record.holder.client, record.holder.address
     );
-    let mend = "The cache holds dirty data that may be older than what was written to the image since: --force writes it all the \
-                same; or make a new cache (--create --force) and lose it";
-    forced(wanted, &said, mend, warnings)
+    let mend = keyed!(
+        "The cache holds dirty data that may be older than what was written to the image since: {FORCE} writes it all the \
+                same; or make a new cache ({CREATE} {FORCE}) and lose it"
+    );
+    forced(wanted, &said, &mend, warnings)
 }
 
 /// Refuses an image that somebody uses who is neither `me` nor this cache's.
@@ -192,20 +212,21 @@ pub(super) fn check_users(
             return refuse(used_by(wanted, view, watcher));
         }
         let device = if *kernel { ": the kernel there has it mapped, 'rbd unmap -o force' it" } else { "" };
-        warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered{device}"));
+        warnings
+            .push(keyed!("client.{client} at {address} was fenced, as {STEAL} ordered{device}").to_string());
     }
     check_holder(wanted, view, warnings)
 }
 
-fn used_by(wanted: &Wanted, view: &ImageView, watcher: &WatcherInfo) -> String {
+fn used_by(wanted: &Wanted, view: &ImageView, watcher: &WatcherInfo) -> KeyedText {
     let WatcherInfo { address, client, kernel, .. } = watcher;
     let said = format!("image {} is in use by client.{client} at {address}", wanted.spec);
     if *kernel {
-        return format!("{said}: {UNMAP}");
+        return keyed!("{said}: {}", unmap());
     }
     let mirror = if view.mirrored { MAY_MIRROR } else { "" };
-    format!(
-        "{said}: end that client first (one that died lets go after 30 s), or take the image away from it with --steal{mirror}"
+    keyed!(
+        "{said}: end that client first (one that died lets go after 30 s), or take the image away from it with {STEAL}{mirror}"
     )
 }
 
@@ -230,9 +251,9 @@ fn check_holder(wanted: &Wanted, view: &ImageView, warnings: &mut Vec<String>) -
         h.client, h.address, wanted.spec
     );
     if h.is_kernel() {
-        return refuse(format!("{said}: {UNMAP}"));
+        return refuse(keyed!("{said}: {}", unmap()));
     }
-    refuse(format!(
-        "{said}: it died, or is cut off. See that it is gone, and take the image away from it with --steal"
+    refuse(keyed!(
+        "{said}: it died, or is cut off. See that it is gone, and take the image away from it with {STEAL}"
     ))
 }

@@ -130,10 +130,10 @@ impl<'a> Driver<'a> {
             Step::ReadSnapshots(by) => Ok(Answer::Snapshots(open(self.seen(by).look.as_ref())?.snapshots()?)),
             Step::ReadOptions(by) => self.read_options(by),
             Step::TryWrite => self.try_write().map(done),
-            Step::Note(record) => (self.remember)(&record).map_err(CephError::Named).map(done),
+            Step::Note(record) => (self.remember)(&record).map_err(CephError::named).map(done),
             Step::NoteLost(record, why) => {
                 let record = LockRecord { lost: Some(Loss::now(why)), ..*record };
-                (self.remember)(&record).map_err(CephError::Named).map(done)
+                (self.remember)(&record).map_err(CephError::named).map(done)
             }
             Step::OpenImage => self.open_image().map(done),
             Step::ReadGrouping => self.read_grouping(),
@@ -326,7 +326,7 @@ impl<'a> Driver<'a> {
             cluster.pool_number(image.data_pool(), namespace)?
         };
         let prefix = image.prefix()?;
-        let inbox = Mailbox::new().map_err(|e| CephError::Named(e.to_string()))?;
+        let inbox = Mailbox::new().map_err(|e| CephError::named(e.to_string()))?;
         self.pools = Some(Pools { header, data, prefix, inbox });
         Ok(())
     }

@@ -284,7 +284,7 @@ impl Machine {
     /// The attach is given up: its own client says nothing any more, and nothing of it is undone behind the back of who comes
     /// next.
     pub(crate) fn give_up(&mut self) -> Next {
-        let given_up = CephError::Named(GIVEN_UP_WORDS.to_owned());
+        let given_up = CephError::named(GIVEN_UP_WORDS);
         // The looking client has nothing to leave.
         if self.phase != Phase::Undo && matches!(self.undo[..], [] | [Undo::CloseLooking]) {
             return self.fail(given_up);
@@ -338,7 +338,7 @@ impl Machine {
         }
         self.phase = Phase::Over;
         let error = self.error.take();
-        Next::Over(Err(error.unwrap_or_else(|| CephError::Named("the attach has ended".to_owned()))))
+        Next::Over(Err(error.unwrap_or_else(|| CephError::named("the attach has ended"))))
     }
 
     /// It is not to be undone any more.

@@ -7,6 +7,8 @@ use super::step::{Client, Step};
 use crate::CephError;
 use crate::cluster::WATCH;
 use crate::error::refuse;
+use loligo_block::keyed;
+use loligo_block::keys::{DESTAGE, LEASE};
 use std::time::Duration;
 
 /// Seconds for which OSDs must remember a client: once a second it is asked whether the image is still ours.
@@ -42,13 +44,13 @@ impl Machine {
     pub(super) fn grouping_read(&mut self, against: Vec<String>) -> Progress {
         let (spec, destage) = (&self.wanted.spec, self.wanted.destage);
         if destage == Destage::Grouped && !against.is_empty() {
-            return refuse(format!(
-                "--destage grouped: image {spec} does not allow it: {}",
+            return refuse(keyed!(
+                "{DESTAGE} grouped: image {spec} does not allow it: {}",
                 against.join("; ")
             ));
         }
         self.why_librbd = match destage {
-            Destage::Librbd => vec!["as --destage says".to_owned()],
+            Destage::Librbd => vec![keyed!("as {DESTAGE} says").to_string()],
             Destage::Auto | Destage::Grouped => against,
         };
         Ok(self.ask(Phase::Size, Step::ReadSize))
@@ -102,8 +104,8 @@ fn lease_within(request: Duration, watch: u64) -> Result<Duration, CephError> {
         ));
     }
     if request < LEAST {
-        return refuse(format!(
-            "a lease of {} s is too short to be renewed in time: use --lease {} or more",
+        return refuse(keyed!(
+            "a lease of {} s is too short to be renewed in time: use {LEASE:#} {} or more",
             request.as_secs_f64(),
             LEAST.as_secs()
         ));
@@ -122,6 +124,7 @@ mod tests {
         assert_eq!(lease(60, 90), Ok(Duration::from_secs(60)));
         assert_eq!(lease(4, 30), Ok(Duration::from_secs(4)));
         assert!(lease(3, 30).unwrap_err().to_string().contains("--lease 4"));
+        assert!(keyed!("{}", lease(3, 30).unwrap_err()).for_file().contains("use rbd.lease = 4 or more"));
     }
 
     #[test]

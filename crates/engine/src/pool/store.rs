@@ -9,7 +9,7 @@
 
 use crate::bug::{Bug, planted};
 use crate::copies::write_missing;
-use loligo_block::{SyncIo, crc32c};
+use loligo_block::{SyncIo, crc32c, keyed};
 use loligo_format::layout::SHARD_BASE;
 use loligo_format::pool::format::{
     Division, Found, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, decode_table, encode_table,
@@ -184,7 +184,7 @@ impl Pool {
         let layout = member.layout()?;
         share::limit_for(&layout, self.extent(), self.table.extents_in(bytes)).ok_or_else(|| {
             let least = u64::from(share::count(&layout, self.extent(), share::MIN_SLOTS)) * self.extent();
-            PoolError::Refused(format!("core {number} needs at least {least} bytes, {bytes} are given"))
+            PoolError::Refused(keyed!("core {number} needs at least {least} bytes, {bytes} are given"))
         })
     }
 

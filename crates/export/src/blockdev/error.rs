@@ -1,6 +1,7 @@
 //! The reason why there is no block device, and what helps.
 
 use crate::fuse::MountError;
+use loligo_block::keys::DEV_NAME;
 use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +49,7 @@ pub enum BlockError {
         what: String,
     },
     /// A further name is another volume's.
-    #[error("{} is a name of /dev/loligo/{owner}, which is being served, or waits for its service. Choose another --dev-name", .path.display())]
+    #[error("{} is a name of /dev/loligo/{owner}, which is being served, or waits for its service. Choose another {dev_name}", .path.display(), dev_name = DEV_NAME)]
     Taken {
         /// Its place.
         path: PathBuf,

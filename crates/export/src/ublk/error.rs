@@ -1,6 +1,7 @@
 //! The reason why there is no ublk device, and what helps.
 
 use crate::blockdev::BlockError;
+use loligo_block::keys::LISTEN;
 use std::io;
 
 /// The reason why a volume cannot be a ublk device.
@@ -9,7 +10,7 @@ pub enum UblkError {
     /// No driver.
     #[error(
         "no ublk here: /dev/ublk-control is missing. Load the kernel's module (modprobe ublk_drv; Linux 6.5 or later, \
-         built with CONFIG_BLK_DEV_UBLK), or use --listen loop:NAME or fuse:MOUNTPOINT"
+         built with CONFIG_BLK_DEV_UBLK), or use {listen} loop:NAME or fuse:MOUNTPOINT", listen = LISTEN
     )]
     NoDriver,
     /// Not this user's.
@@ -20,7 +21,7 @@ pub enum UblkError {
     NotPermitted,
     /// Too old.
     #[error(
-        "this kernel's ublk is too old: {0} is missing. Linux 6.5 or later has it; until then use --listen loop:NAME or fuse:MOUNTPOINT"
+        "this kernel's ublk is too old: {0} is missing. Linux 6.5 or later has it; until then use {listen} loop:NAME or fuse:MOUNTPOINT", listen = LISTEN
     )]
     TooOld(&'static str),
     /// Another process serves the device of this volume.

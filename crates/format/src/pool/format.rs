@@ -5,7 +5,7 @@ use super::table::{Member, Owner, Table};
 use crate::guard::{Form, Unsealed, newest};
 use crate::record::{u32_at, u64_at};
 use crate::units::is_counted;
-use loligo_block::{IoKind, SyncIo};
+use loligo_block::{IoKind, SyncIo, keyed};
 
 /// Bytes of a superblock.
 pub const POOL_SUPERBLOCK: usize = 4096;
@@ -77,10 +77,11 @@ impl Division {
     pub fn grown(&self, size: u64) -> Result<Division, PoolError> {
         let next = Division::by(size, self.extent)?;
         if next.extents <= self.extents {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "the pool has {} bytes and the device {size}: it has not grown by an extent of {} bytes, or the pool has as \
                  many extents as there can be",
-                self.size, self.extent
+                self.size,
+                self.extent
             )));
         }
         Ok(next)

@@ -11,7 +11,7 @@ pub use format::{Division, PoolSuper};
 pub use table::{Member, Owner, Table};
 
 use crate::guard::Says;
-use loligo_block::IoError;
+use loligo_block::{IoError, KeyedText};
 use thiserror::Error;
 
 /// The reason why a pool cannot be made, opened or changed.
@@ -39,7 +39,7 @@ pub enum PoolError {
     NoMember(u16),
     /// It cannot be done, and why.
     #[error("{0}")]
-    Refused(String),
+    Refused(KeyedText),
     /// An earlier change failed half way.
     #[error(
         "an earlier change of the pool's table failed: nothing is changed until the pool is opened again"

@@ -4,6 +4,7 @@ use super::format::{Division, MAX_MEMBERS, NAME_LEN};
 use super::{PoolError, share};
 use crate::layout::Layout;
 use crate::units::BLOCK;
+use loligo_block::keyed;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,15 +39,15 @@ impl Member {
     /// If it cannot be.
     pub fn layout(&self) -> Result<Layout, PoolError> {
         let layout = Layout::new(self.max, self.shards, self.journal_len)
-            .map_err(|e| PoolError::Refused(format!("member {}: {e}", self.number)))?;
+            .map_err(|e| PoolError::Refused(keyed!("member {}: {e}", self.number)))?;
         if layout.shard_len / BLOCK > u64::from(u32::MAX) {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "member {}: more than 16 TiB a shard; give more shards, or a smaller maximum",
                 self.number
             )));
         }
         if layout.cache_size != self.max || layout.journal_len != self.journal_len {
-            return Err(PoolError::Refused(format!("member {}: sizes that are not rounded", self.number)));
+            return Err(PoolError::Refused(keyed!("member {}: sizes that are not rounded", self.number)));
         }
         Ok(layout)
     }
@@ -130,9 +131,10 @@ impl Table {
     /// If it is none, or another member has that core.
     pub fn identify(&mut self, number: u16, core: &str) -> Result<(), PoolError> {
         if let Some(have) = self.members.iter().find(|m| m.number != number && m.core == core) {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "{core} is core {} of this pool already, '{}'",
-                have.number, have.name
+                have.number,
+                have.name
             )));
         }
         let at = self.members.binary_search_by_key(&number, |m| m.number);
@@ -244,7 +246,7 @@ impl Table {
     /// # Errors
     /// If its number, name or core is taken, its sizes cannot be, or there is no room.
     pub fn attach(&mut self, m: Member) -> Result<Vec<u32>, PoolError> {
-        let refused = |what: String| Err(PoolError::Refused(what));
+        let refused = |what: String| Err(PoolError::Refused(what.into()));
         if m.number >= MAX_MEMBERS {
             return refused(format!("core {}: numbers go from 0 to {}", m.number, MAX_MEMBERS - 1));
         }
@@ -319,7 +321,7 @@ impl Table {
         let least = share::count(&member.layout()?, self.extent, share::MIN_SLOTS);
         (member.min, member.weight) = (min, weight);
         if weight == 0 || min > member.max || self.extents_in(min) < least {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "core {number}: a minimum is {} to {} bytes, a weight 1 or more",
                 u64::from(least) * self.extent,
                 member.max
@@ -329,7 +331,7 @@ impl Table {
         let others: u64 = next.members.iter().filter(|m| m.number != number).map(promised).sum();
         let whole = self.owners.len() as u64;
         if others + u64::from(self.extents_in(min)) > whole {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "core {number} cannot be promised {min} bytes: the pool has {}, and {} are promised to others{}. Give {} at most, or \
                  others a smaller --min first",
                 whole * self.extent,
@@ -349,14 +351,14 @@ impl Table {
     pub fn resize(&mut self, number: u16, limit: u32) -> Result<(), PoolError> {
         let layout = self.known(number)?.layout()?;
         if limit < share::MIN_SLOTS || limit > share::most(&layout) {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "core {number}: {limit} slots a shard; there can be {} to {}",
                 share::MIN_SLOTS,
                 share::most(&layout)
             )));
         }
         if share::count(&layout, self.extent, limit) as usize > self.owners.len() {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "core {number}: {limit} slots a shard are more than the pool has"
             )));
         }
@@ -364,7 +366,7 @@ impl Table {
         let have = self.extents_of(number);
         let missing: Vec<u32> = wanted.iter().filter(|e| !have.contains_key(e)).copied().collect();
         if missing.len() as u32 > self.free() {
-            return Err(PoolError::Refused(format!(
+            return Err(PoolError::Refused(keyed!(
                 "core {number} would need {} bytes more, and {} of the pool are free{}: give a smaller size, or others one first",
                 missing.len() as u64 * self.extent,
                 u64::from(self.free()) * self.extent,

@@ -6,7 +6,8 @@ use crate::options::CacheOptions;
 use crate::rbd::start_io::{StartIo, while_ours};
 use crate::signals::{CutOff, StopSignals};
 use anyhow::{Context, Result, bail};
-use loligo_block::{CacheDevice, SyncIo};
+use loligo_block::keys::{CORE, FORCE};
+use loligo_block::{CacheDevice, SyncIo, keyed};
 use loligo_ceph::AttachedImage;
 use loligo_engine::open::{self as engine, Devices, Large, Opened};
 use loligo_format::superblock::Superblock;
@@ -64,7 +65,7 @@ fn recover_from(
     let options = engine::OpenOptions { force: o.force, params: core.params, bug: None };
     let begun = Instant::now();
     let mut opened = engine::open(&mut dev, disk, sb, &options).with_context(|| {
-        format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
+        keyed!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; {FORCE} gives up what is")
     })?;
     say_recovered(&opened, begun);
     if let Err(refused) = follow_shrinking(&mut opened, &mut dev, disk, core, (&options, signals)) {
@@ -130,11 +131,11 @@ fn follow_shrinking(
     let lost = opened.dirty_between(is, given_up) * BLOCK;
     // Where nobody else had it, it shrank under this cache, which ended before it could say so.
     if lost > 0 && !options.force && core.changed {
-        bail!(
+        bail!(keyed!(
             "{} shrank from {was} to {is} bytes while it was not served, and {lost} dirty bytes of the cache lie behind its end: \
-             --force drops them; or make it as large as it was ('rbd resize')",
+             {FORCE} drops them; or make it as large as it was ('rbd resize')",
             core.spec
-        );
+        ));
     }
     if let Backing::Image(image) = &core.backing
         && !core.changed
@@ -189,7 +190,7 @@ fn say_recovered(opened: &Opened, begun: Instant) {
         );
     }
     if r.pages_lost > 0 || r.frames_lost > 0 {
-        say!("warning: given up by --force: {} index pages, {} journal frames", r.pages_lost, r.frames_lost);
+        say!("warning: given up by {FORCE}: {} index pages, {} journal frames", r.pages_lost, r.frames_lost);
     }
 }
 
@@ -238,11 +239,11 @@ fn compare(
         );
     }
     if let Some(why) = o.disputed.as_ref().filter(|_| c.compared == 0 && dirty > 0 && !o.force) {
-        bail!(
+        bail!(keyed!(
             "nothing shows that {} is the core that the {dirty} dirty bytes of the cache belong to, and {why}. Give the right \
-             --core; --force takes this one",
+             {CORE}; {FORCE} takes this one",
             core.spec
-        );
+        ));
     }
     if c.compared == 0 && c.unreadable > 0 {
         let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
@@ -254,21 +255,21 @@ fn compare(
     }
     if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
         if number::is_another(&opened.superblock, core) && !o.force {
-            bail!(
+            bail!(keyed!(
                 "{} is another file than the core that the cache was last served with: the number of its file is another, all \
-                 {dirty} bytes in the cache are dirty, and nothing shows that they belong to it. Give the right core; --force \
+                 {dirty} bytes in the cache are dirty, and nothing shows that they belong to it. Give the right core; {FORCE} \
                  takes this one, as for a copy of the right one",
                 core.spec
-            );
+            ));
         }
         let was = &opened.superblock.name;
         let is_known = o.expected.as_ref().is_some_and(|last| last.uuid == opened.superblock.uuid_text());
         if was != name && !is_known && !o.force {
-            bail!(
+            bail!(keyed!(
                 "the cache was made for volume '{was}', all {dirty} bytes in it are dirty, and nothing shows that {} is the core that they \
-                 belong to: serve it under that name; --force takes it for the right one",
+                 belong to: serve it under that name; {FORCE} takes it for the right one",
                 core.spec
-            );
+            ));
         }
         say!(
             "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \
@@ -280,13 +281,13 @@ fn compare(
         return Ok(());
     }
     if c.different * 2 > c.compared && dirty > 0 && !o.force {
-        bail!(
+        bail!(keyed!(
             "{} of {} clean blocks compared differ from the core, and the cache holds {dirty} dirty bytes: this is \
-             another core, or its content was replaced. Give the right --core; --force uses this one all the same, and \
+             another core, or its content was replaced. Give the right {CORE}; {FORCE} uses this one all the same, and \
              writes the dirty data to it",
             c.different,
             c.compared
-        );
+        ));
     }
     let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
     say!(

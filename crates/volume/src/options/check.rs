@@ -2,6 +2,8 @@
 
 use super::{IMAGE_SHARDS, ServeOptions};
 use anyhow::{Result, bail, ensure};
+use loligo_block::keyed;
+use loligo_block::keys::{CORE_RESERVE, DATA_OFFSET, LINE_SIZE, LISTEN, SHARDS};
 use loligo_client::names;
 use loligo_export::{Credentials, ExportSpec, ListenAddr};
 use loligo_format::superblock::{MAX_RESERVE, valid_line_size};
@@ -10,7 +12,9 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
+        keyed!(
+            "nobody could reach the volume: give {LISTEN} unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
+        )
     );
     for (i, spec) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.
@@ -18,7 +22,7 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
             !matches!(spec, ExportSpec::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
         let place = spec.place();
         let twice = o.listen[..i].iter().any(|other| other.place() == place);
-        ensure!(!fixed || !twice, "--listen {place} is given twice: once is enough");
+        ensure!(!fixed || !twice, keyed!("{LISTEN} {place} is given twice: once is enough"));
         if let ExportSpec::Socket(spec) = spec {
             spec.addr.check(Credentials::guard(o.tls.as_ref()))?;
         }
@@ -34,26 +38,26 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     );
     ensure!(
         o.data_offset.is_none_or(|n| o.core.path().is_some() && (o.cache.is_some() || n == 0)),
-        "a data offset is for devices and files behind a cache: leave --data-offset out"
+        keyed!("a data offset is for devices and files behind a cache: leave {DATA_OFFSET} out")
     );
     let Some(c) = &o.cache else {
         ensure!(o.params.is_empty(), "a bare core has no tunables: leave them out, or give a cache");
         return Ok(());
     };
     if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {
-        bail!("--line-size {n} is none: use 4k, 8k, 16k, 32k or 64k");
+        bail!(keyed!("{LINE_SIZE:#} {n} is none: use 4k, 8k, 16k, 32k or 64k"));
     }
     if let Some(n) = c.core_reserve.filter(|n| *n > MAX_RESERVE) {
-        bail!("--core-reserve {n}: 0 to {MAX_RESERVE} percent of the core can be kept back");
+        bail!(keyed!("{CORE_RESERVE:#} {n}: 0 to {MAX_RESERVE} percent of the core can be kept back"));
     }
     if let Some(n) = c.shards.filter(|n| !(1..=loligo_format::layout::MAX_SHARDS).contains(n)) {
-        bail!("--shards {n}: 1 to {} threads can share a cache", loligo_format::layout::MAX_SHARDS);
+        bail!(keyed!("{SHARDS:#} {n}: 1 to {} threads can share a cache", loligo_format::layout::MAX_SHARDS));
     }
     if let Some(n) = c.shards.filter(|n| o.core.is_one_threads() && *n > IMAGE_SHARDS) {
-        bail!("--shards {n}: 1 to {} of them can share an RBD image", IMAGE_SHARDS);
+        bail!(keyed!("{SHARDS:#} {n}: 1 to {IMAGE_SHARDS} of them can share an RBD image"));
     }
     if let Some(why) = o.core.single_shard().filter(|_| c.shards.is_some_and(|n| n > 1)) {
-        bail!("{why}: use it with --shards 1");
+        bail!(keyed!("{why}: use it with {SHARDS:#} 1"));
     }
     Ok(())
 }

@@ -3,7 +3,10 @@
 use super::{CoreName, InUse, Pool, Share, State};
 use crate::blank;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::{DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
+use loligo_block::keys::{FLUSH_ON_STOP, FORCE, SPARSE};
+use loligo_block::{
+    DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature, keyed,
+};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_client::progress::Progress;
 use loligo_engine::open;
@@ -66,9 +69,9 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
     let mut dev = SyncFile::new(file.clone());
     if let Some(what) = in_the_way(&mut dev)? {
         let told =
-            format!("{at} holds {what}: if it is to be overwritten, add --force; else give another path");
+            keyed!("{at} holds {what}: if it is to be overwritten, add {FORCE}; else give another path");
         ensure!(force, Ended::refused(told));
-        say!("{at} held {what}: overwritten, as --force ordered");
+        say!("{at} held {what}: overwritten, as {FORCE} ordered");
     }
     let size = size.unwrap_or(dev.size());
     let told = || format!("--size {size} is more than the {} bytes {at} has", dev.size());
@@ -80,7 +83,7 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
             Ok::<(), IoError>(())
         };
         dev.fill(show).with_context(|| {
-            format!("{at} cannot be written whole: make room, give a smaller --size, or --sparse")
+            keyed!("{at} cannot be written whole: make room, give a smaller --size, or {SPARSE}")
         })?;
         progress.end("done");
     }
@@ -245,14 +248,15 @@ impl Pool {
         let (number, name) = (share.member().number, &share.member().name);
         let dirty = dirty_in(&share)?;
         if let Some(what) = &dirty {
-            let told = format!(
-                "core {number} ('{name}') holds {what}: serve it with --flush-on-stop (or run 'loligo flush' while it is \
-                 served), stop it, and detach it then; --force loses that"
+            let told = keyed!(
+                "core {number} ('{name}') holds {what}: serve it with {FLUSH_ON_STOP} (or run 'loligo flush' while it is \
+                 served), stop it, and detach it then; {FORCE} loses that"
             );
             ensure!(force, Ended::refused(told));
         }
         self.state().table.detach(&mut self.dev(), number)?;
-        Ok(dirty.map(|what| format!("core {number} ('{name}') held {what}: lost, as --force ordered")))
+        Ok(dirty
+            .map(|what| keyed!("core {number} ('{name}') held {what}: lost, as {FORCE} ordered").to_string()))
     }
 
     /// Changes what a core is promised and its weight, whether it is served or not.

@@ -118,7 +118,9 @@ impl Pool {
         let file = match DeviceFile::open(path, &options) {
             Ok(file) => file,
             Err(e) if !path.exists() => {
-                return Err(Absent(missing(path, "nobody here knows what it held", &e.to_string())).into());
+                return Err(
+                    Absent(missing(path, "nobody here knows what it held", &e.to_string()).into()).into()
+                );
             }
             Err(e) => return Err(e).context("the pool cannot be opened"),
         };

@@ -4,6 +4,7 @@ use super::lock_text::encode;
 use super::start_io::PATIENCE;
 use anyhow::{Context, Result};
 use loligo_block::CacheDevice;
+use loligo_block::keys::STEAL;
 use loligo_ceph::cancel::Cancellable;
 use loligo_ceph::lease::Poller;
 use loligo_ceph::lock_record::LockRecord;
@@ -82,7 +83,7 @@ impl HeldImage {
         let Some(left) = detach(image, self.marked) else {
             say!(
                 "warning: the cluster does not answer, so that the image may keep this client's lock: nothing is lost. A start of \
-                 the same daemon or with the same cache takes it back; any other needs --steal"
+                 the same daemon or with the same cache takes it back; any other needs {STEAL}"
             );
             return Ok(None);
         };

@@ -11,7 +11,8 @@ use crate::last_cache::LastCache;
 use crate::memory::Memory;
 use crate::rbd;
 use anyhow::{Context, Result, anyhow, ensure};
-use loligo_block::SyncIo;
+use loligo_block::keys::{CREATE, DATA_OFFSET, FORCE};
+use loligo_block::{SyncIo, keyed};
 use loligo_engine::api::Control;
 use loligo_engine::{FallbackState, open as engine};
 use loligo_format::layout::SUPERBLOCKS;
@@ -99,7 +100,8 @@ impl Volume {
                 self.options.name
             ),
             false => {
-                "Its next start makes a new cache with --create --force, on this device or another".to_owned()
+                keyed!("Its next start makes a new cache with {CREATE} {FORCE}, on this device or another")
+                    .to_string()
             }
         }
     }
@@ -129,9 +131,11 @@ impl Volume {
         }
         ensure!(
             !noted.is_empty(),
-            "nowhere could be noted that what it holds is void ({}). The daemon remembers it for its volumes, and a core made with \
-             --data-offset in its label",
-            failed.join("; ")
+            keyed!(
+                "nowhere could be noted that what it holds is void ({}). The daemon remembers it for its volumes, and a core made with \
+             {DATA_OFFSET} in its label",
+                failed.join("; ")
+            )
         );
         Ok(noted)
     }

@@ -50,6 +50,8 @@ use crate::signals::{CutOff, StopSignals};
 use crate::volume_state::cached_by;
 use crate::{cache, hung_device};
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_block::keyed;
+use loligo_block::keys::{CORE_RESERVE, FORCE, SHARDS};
 use loligo_client::api::cache_config::CacheConfig;
 use loligo_client::outcome::{Ended, OrRefused};
 use loligo_engine::api::Control;
@@ -541,13 +543,17 @@ impl Volume {
         let threads = self.app.handle.shards();
         ensure!(
             o.shards.is_none_or(|n| usize::from(n) == threads),
-            "the volume runs on {threads} thread(s), and a cache that is attached to it must have as many shards: leave --shards out; or \
+            keyed!(
+                "the volume runs on {threads} thread(s), and a cache that is attached to it must have as many shards: leave {SHARDS} out; or \
              stop the volume, define the cache, start it"
+            )
         );
         ensure!(
             o.core_reserve.is_none_or(|n| n == 0),
-            "a reserve would make the volume smaller than its clients know it: leave --core-reserve out; or stop the volume, define the \
+            keyed!(
+                "a reserve would make the volume smaller than its clients know it: leave {CORE_RESERVE} out; or stop the volume, define the \
              cache, start it"
+            )
         );
         let (core, served) = (self.left.core.identity.size, self.app.info().size);
         ensure!(
@@ -629,10 +635,10 @@ fn ensure_exchangeable(v: &Volume) -> Result<()> {
 /// The core may have changed since anything was cached: what is attached is a new cache.
 fn refuse_used(o: &CacheOptions, found: Option<&Superblock>) -> Result<()> {
     let Some(sb) = found.filter(|_| !o.force) else { return Ok(()) };
-    bail!(
+    bail!(keyed!(
         "{} holds the cache of volume '{}', and one that is attached must be new, since the core was written without it: 'loligo release' \
-         lets go of it where nothing in it is dirty; --force replaces it all the same",
+         lets go of it where nothing in it is dirty; {FORCE} replaces it all the same",
         o.path.display(),
         sb.name
-    )
+    ))
 }

@@ -26,7 +26,7 @@ use crate::ublk::Devices;
 use crate::volume_state::{Keeping, VolumeState, info_of};
 use crate::{block, control_socket, stats, stop};
 use anyhow::Result;
-use loligo_block::{DeviceSpec, Geometry};
+use loligo_block::{DeviceSpec, Geometry, keyed};
 use loligo_client::outcome::Absent;
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
@@ -190,7 +190,7 @@ fn listen(spec: &SocketSpec, options: &ServeOptions, signals: &StopSignals) -> R
     let listener = Listener::open(spec, Credentials::guard(options.tls.as_ref())).map_err(|why| match why
         .is_not_yet()
     {
-        true => Absent(why.to_string()).into(),
+        true => Absent(keyed!("{why}")).into(),
         false => anyhow::Error::from(why),
     })?;
     leaves(signals, listener.addr());

@@ -80,7 +80,7 @@ impl FromStr for ErrorRule {
         };
         let mut rule = ErrorRule { class, range: 0..u64::MAX, pick: Pick::ALL, errno: libc::EIO };
         for part in parts {
-            let number = |v: &str| parse_size(v).map_err(|e| bad(&e.context));
+            let number = |v: &str| parse_size(v).map_err(|e| bad(&e.context.to_string()));
             match part.split_once('=') {
                 Some(("lba", range)) => {
                     let (from, to) = range.split_once("..").ok_or_else(|| bad("lba needs FROM..TO"))?;
