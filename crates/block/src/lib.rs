@@ -8,7 +8,6 @@ mod error;
 mod file;
 mod geometry;
 mod hdd;
-mod layer;
 pub mod lease;
 mod mailbox;
 mod mapped;
@@ -34,10 +33,6 @@ pub use file::{
 };
 pub use geometry::{Geometry, SECTOR};
 pub use hdd::{Finished, HddDevice, HddKind, HddModel, HddParams, Rpm};
-pub use layer::{
-    Delay, DelayDevice, ErrorDevice, ErrorRule, LogDevice, LogEntry, LogHandle, LogOp, OpClass, Pick,
-    TornDevice, TornRule,
-};
 pub use mailbox::Mailbox;
 pub use mapped::{CacheDevice, CacheIo, ExtentMap, MappedDevice, MappedIo, Run};
 pub use masked_head::{CoreFile, MaskedDevice, MaskedHead, MaskedIo};

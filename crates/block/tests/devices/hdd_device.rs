@@ -1,6 +1,7 @@
 //! Claims about the spinning disk in real time: the same clockwork as in virtual time, over a file.
 
 use crate::common::pattern;
+use crate::layer::*;
 use loligo_block::*;
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! Claims about the layers, over memory.
 
 use crate::common::{Rig, pattern};
+use crate::layer::*;
 use loligo_block::*;
 
 const MIB: u64 = 1 << 20;

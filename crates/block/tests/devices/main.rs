@@ -7,6 +7,7 @@ mod common;
 mod file_device;
 mod hdd_device;
 mod hdd_model;
+mod layer;
 mod layers;
 mod locking;
 mod mapped;

@@ -1,6 +1,7 @@
 //! Claims about shares of a device: what goes to which extent, on files and in memory, alone and many at once.
 
 use crate::common::{Rig, pattern};
+use crate::layer::*;
 use loligo_block::*;
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Claims about devices whose first block is masked: what is seen through the mask, and what on the disk.
 
 use crate::common::{Rig, pattern};
+use crate::layer::*;
 use loligo_block::masked_head::{HEAD, LABEL, body};
 use loligo_block::*;
 use proptest::prelude::*;

@@ -1,7 +1,6 @@
 //! A device that remembers what it was asked.
 
-use crate::uring::Ring;
-use crate::{Completion, Device, Geometry, Op, OpKind, Submit, Tag};
+use loligo_block::{Completion, Device, Geometry, Op, OpKind, Ring, Submit, Tag};
 use parking_lot::Mutex;
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! A device that writes only the beginning of what it was given.
 
 use super::{Pick, Seeded};
-use crate::uring::Ring;
-use crate::{Completion, Device, Geometry, IoError, IoKind, Op, OpKind, SECTOR, Submit};
+use loligo_block::{Completion, Device, Geometry, IoError, IoKind, Op, OpKind, Ring, SECTOR, Submit};
 use std::collections::HashSet;
 
 /// Which writes are torn, and whether the device admits it.

@@ -7,7 +7,7 @@ mod torn;
 
 pub use delay::{Delay, DelayDevice};
 pub use error::{ErrorDevice, ErrorRule, OpClass};
-pub use log::{LogDevice, LogEntry, LogHandle, LogOp};
+pub use log::{LogDevice, LogEntry, LogOp};
 pub use torn::{TornDevice, TornRule};
 
 /// The splitmix64 generator (Steele, Lea, Flood 2014): a seed replays a run.

@@ -1,8 +1,9 @@
 //! A device that fails where and when it is told to.
 
 use super::Pick;
-use crate::uring::Ring;
-use crate::{Completion, Device, Geometry, IoError, IoKind, Op, OpKind, SECTOR, Submit, parse_size};
+use loligo_block::{
+    Completion, Device, Geometry, IoError, IoKind, Op, OpKind, Ring, SECTOR, Submit, parse_size,
+};
 use std::ops::Range;
 use std::str::FromStr;
 

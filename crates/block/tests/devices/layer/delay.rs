@@ -1,8 +1,7 @@
 //! A device that takes its time.
 
 use super::Seeded;
-use crate::uring::Ring;
-use crate::{Completion, Device, Geometry, Op, Submit};
+use loligo_block::{Completion, Device, Geometry, Op, Ring, Submit};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
