@@ -37,14 +37,6 @@ pub fn median_of<T>(runs: &[T], pick: impl Fn(&T) -> f64) -> f64 {
     median(&runs.iter().map(pick).collect::<Vec<_>>())
 }
 
-/// Lower quartile, median, upper quartile.
-///
-/// # Panics
-/// If `values` is empty.
-pub fn quartiles(values: &[f64]) -> [f64; 3] {
-    [quantile(values, 0.25), median(values), quantile(values, 0.75)]
-}
-
 /// A ratio with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
@@ -133,8 +125,8 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn quartiles_of_a_known_set() {
-        assert_eq!(quartiles(&[4.0, 1.0, 3.0, 2.0, 5.0]), [2.0, 3.0, 4.0]);
+    fn quantiles_of_a_known_set() {
+        assert_eq!([0.25, 0.5, 0.75].map(|p| quantile(&[4.0, 1.0, 3.0, 2.0, 5.0], p)), [2.0, 3.0, 4.0]);
         assert_eq!(median(&[1.0, 2.0]), 1.5);
         assert_eq!(quantile(&[7.0], 0.99), 7.0);
     }

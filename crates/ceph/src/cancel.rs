@@ -1,7 +1,7 @@
 //! Attaching an image as long as somebody waits for it.
 
 pub use crate::given_up::has_left_clients;
-pub use crate::waits::{Cancellable, while_waited_for};
+pub use crate::waits::Cancellable;
 
 use crate::CephError;
 use crate::attach::{AttachRequest, Attachment, attach_unless};

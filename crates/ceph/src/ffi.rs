@@ -179,7 +179,6 @@ table! {
     rbd_aio_write_zeroes(ImageT, u64, usize, CompletionT, c_int, c_int) -> c_int;
     rbd_aio_flush(ImageT, CompletionT) -> c_int;
     rbd_lock_acquire(ImageT, c_int) -> c_int;
-    rbd_lock_release(ImageT) -> c_int;
     rbd_is_exclusive_lock_owner(ImageT, *mut c_int) -> c_int;
     rbd_metadata_get(ImageT, *const c_char, *mut c_char, *mut usize) -> c_int;
     rbd_metadata_set(ImageT, *const c_char, *const c_char) -> c_int;
@@ -190,7 +189,6 @@ table! {
     rbd_quiesce_complete(ImageT, u64, c_int);
     rbd_quiesce_unwatch(ImageT, u64) -> c_int;
     rbd_get_block_name_prefix(ImageT, *mut c_char, usize) -> c_int;
-    rbd_get_overlap(ImageT, *mut u64) -> c_int;
     rbd_stat(ImageT, *mut ImageInfo, usize) -> c_int;
     rbd_get_size(ImageT, *mut u64) -> c_int;
     rbd_get_features(ImageT, *mut u64) -> c_int;

@@ -169,13 +169,6 @@ impl Image {
         check(|| "taking the image's exclusive lock".to_owned(), code).map(drop)
     }
 
-    /// Lets the lock go.
-    pub fn unlock(&self) -> Result<(), CephError> {
-        // SAFETY: the handle is live.
-        let code = unsafe { (self.lib.rbd_lock_release)(self.handle) };
-        check(|| "letting the image's exclusive lock go".to_owned(), code).map(drop)
-    }
-
     /// Whether this client holds the lock: an OSD is asked.
     pub fn is_owner(&self) -> Result<bool, CephError> {
         let mut owner = 0;
@@ -226,11 +219,6 @@ impl Image {
         let code = unsafe { (self.lib.rbd_get_block_name_prefix)(self.handle, buf.as_mut_ptr(), buf.len()) };
         check(|| "asking for the names of the image's objects".to_owned(), code)?;
         Ok(string(&buf))
-    }
-
-    /// Bytes of the parent that show through.
-    pub fn overlap(&self) -> Result<u64, CephError> {
-        self.number("overlap with its parent", self.lib.rbd_get_overlap)
     }
 
     fn number(

@@ -52,17 +52,6 @@ impl<T: Send + 'static> Cancellable<T> {
     }
 }
 
-/// The result of `work`, as long as `goes_on` says so; nothing: it was given up, and its thread is left behind.
-///
-/// # Errors
-/// If no thread can be had.
-pub fn while_waited_for<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-    goes_on: impl FnMut() -> bool,
-) -> Result<Option<T>, CephError> {
-    Cancellable::begin(work)?.while_waited_for(goes_on)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +65,7 @@ mod tests {
         assert_eq!(work.within(Duration::from_secs(60)).unwrap(), Some(Ok(7)), "it went on meanwhile");
         assert!(work.within(Duration::from_millis(10)).is_err(), "it has said everything");
         let (_ends, end) = channel::<u32>();
-        assert_eq!(while_waited_for(move || end.recv(), || false).unwrap(), None);
+        let work = Cancellable::begin(move || end.recv()).unwrap();
+        assert_eq!(work.while_waited_for(|| false).unwrap(), None);
     }
 }

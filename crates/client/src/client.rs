@@ -223,14 +223,6 @@ impl Client {
         self.call(Method::GET, "/v1/latencies", None)
     }
 
-    /// `GET /v1/info`.
-    ///
-    /// # Errors
-    /// If the volume is not served.
-    pub fn info(&self) -> Result<Value> {
-        self.call(Method::GET, "/v1/info", None)
-    }
-
     /// Destages everything dirty, with progress on stderr; returns when the core has it.
     ///
     /// # Errors

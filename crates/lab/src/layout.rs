@@ -72,11 +72,6 @@ impl Layout {
         self.log().join(format!("{name}.out"))
     }
 
-    /// The key of a client.
-    pub fn keyring(&self, client: &str) -> PathBuf {
-        self.0.join(format!("ceph.client.{client}.keyring"))
-    }
-
     /// The folder of a monitor, manager or OSD.
     pub fn daemon(&self, kind: &str, id: &str) -> PathBuf {
         self.0.join(format!("{kind}.{id}"))

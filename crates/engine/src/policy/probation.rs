@@ -1,7 +1,6 @@
 //! Blocks read once, kept in RAM for a while: a second read is served from here and only then written to flash.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use foldhash::quality::FixedState;
 use hashbrown::HashMap;
@@ -40,16 +39,6 @@ impl Probation {
         self.trim();
     }
 
-    /// Blocks there is room for.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Blocks held.
-    pub fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
     /// Whether none is held.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -82,20 +71,6 @@ impl Probation {
         self.blocks.remove(&key).map(|(_, data)| data)
     }
 
-    /// Forgets every block in `keys`: they were written or discarded. Costs no more than the blocks held.
-    pub fn invalidate(&mut self, keys: Range<u64>) {
-        if self.blocks.is_empty() {
-            return;
-        }
-        if keys.end.saturating_sub(keys.start) <= self.blocks.len() as u64 {
-            keys.for_each(|k| {
-                self.blocks.remove(&k);
-            });
-        } else {
-            self.blocks.retain(|k, _| !keys.contains(k));
-        }
-    }
-
     /// RAM held, in bytes, the blocks included.
     pub fn bytes(&self) -> usize {
         let entry = size_of::<(u64, (u64, Shared))>() + 1;
@@ -117,7 +92,7 @@ mod tests {
     #[test]
     fn the_first_in_makes_room() {
         let mut p = Probation::new(0);
-        assert_eq!(p.capacity(), 256);
+        assert_eq!(p.capacity, 256);
         for k in 0..256 {
             p.insert(k, block(k as u8));
         }
@@ -140,24 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_invalidated_is_gone_by_short_and_by_long_ranges() {
-        for range in [10..12, 10..u64::MAX] {
-            let mut p = Probation::new(0);
-            (0..20).for_each(|k| p.insert(k, block(9)));
-            p.invalidate(range.clone());
-            for k in 0..20 {
-                assert_eq!(p.get(k).is_some(), !range.contains(&k), "{k} {range:?}");
-            }
-        }
-    }
-
-    #[test]
     fn rewriting_the_same_blocks_for_ever_holds_bounded_memory() {
         let mut p = Probation::new(0);
         for i in 0..100_000u64 {
             p.insert(i % 10, block(0));
             p.remove(i % 7);
         }
-        assert!(p.len() <= 10 && p.order.len() <= 2 * p.capacity());
+        assert!(p.blocks.len() <= 10 && p.order.len() <= 2 * p.capacity);
     }
 }
