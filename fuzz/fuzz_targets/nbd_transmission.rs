@@ -1,7 +1,10 @@
 //! NBD: what a client says once it is in.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use loligo_export::nbd::fuzz::fuzz_transmission;
+#[allow(dead_code, reason = "each target has its own")]
+#[path = "../../crates/export/tests/export/entry.rs"]
+mod entry;
 
-fuzz_target!(|input: &[u8]| fuzz_transmission(input));
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| entry::fuzz_transmission(input));

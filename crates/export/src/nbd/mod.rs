@@ -2,8 +2,6 @@
 
 pub mod conn;
 pub mod export;
-#[cfg(any(test, feature = "fuzz"))]
-pub mod fuzz;
 mod in_flight;
 pub mod limits;
 mod negotiate;

@@ -1,7 +1,7 @@
 //! Mutated conversations against the connection, for FUZZ_S seconds each (10 without it).
 
 use crate::common::client::{info, meta, option, request, write};
-use loligo_export::nbd::fuzz::{fuzz_negotiation, fuzz_transmission};
+use crate::entry::{fuzz_negotiation, fuzz_transmission};
 use std::time::{Duration, Instant};
 
 /// Marsaglia's xorshift, so that a seed gives the same inputs everywhere.

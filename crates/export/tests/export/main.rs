@@ -4,6 +4,7 @@
 
 mod clients;
 mod common;
+mod entry;
 mod fuzz;
 mod limits;
 mod listen;

@@ -1,12 +1,9 @@
 //! Entry points for fuzzers: arbitrary bytes against the state machines, with a volume that answers everything.
+//! The targets in `fuzz/` share it.
 
-use super::conn::Conn;
-use super::export::Export;
-use super::limits::Limits;
-use super::output::MAX_SLICES;
-use super::share::{Budget, PeerUse};
-use crate::ConnId;
 use loligo_block::{Answer, Buf, Extent, ReqError, ReqKind, Request};
+use loligo_export::ConnId;
+use loligo_export::nbd::{Budget, Conn, Export, Limits, MAX_SLICES, PeerUse, proto};
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,18 +32,18 @@ pub fn fuzz_transmission(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
     let mut hello = vec![0, 0, 0, 3];
     let mut option = |opt: u32, data: &[u8]| {
-        hello.extend(super::proto::OPTION_MAGIC.to_be_bytes());
+        hello.extend(proto::OPTION_MAGIC.to_be_bytes());
         hello.extend(opt.to_be_bytes());
         hello.extend((data.len() as u32).to_be_bytes());
         hello.extend(data);
     };
     if first & 1 == 1 {
-        option(super::proto::option::STRUCTURED_REPLY, &[]);
-        let mut query = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, super::proto::BASE_ALLOCATION.len() as u8];
-        query.extend(super::proto::BASE_ALLOCATION.as_bytes());
-        option(super::proto::option::SET_META_CONTEXT, &query);
+        option(proto::option::STRUCTURED_REPLY, &[]);
+        let mut query = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, proto::BASE_ALLOCATION.len() as u8];
+        query.extend(proto::BASE_ALLOCATION.as_bytes());
+        option(proto::option::SET_META_CONTEXT, &query);
     }
-    option(super::proto::option::GO, &[0, 0, 0, 0, 0, 0]);
+    option(proto::option::GO, &[0, 0, 0, 0, 0, 0]);
     run(first & 0x7f, &hello, bytes);
 }
 
