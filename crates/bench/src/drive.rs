@@ -1,7 +1,7 @@
 //! The engine driven by hand: requests in, effects carried out at once by a world that stands for its devices.
 
 use anyhow::{Result, bail, ensure};
-use loligo_block::{Op, Request};
+use loligo_block::{Op, ReqKind, Request};
 use loligo_engine::api::{Control, Dev, Effect, Event};
 use loligo_engine::{Engine, Part, Router};
 use rustix::time::{ClockId, clock_gettime};
@@ -113,6 +113,11 @@ impl<W: World> Driver<W> {
 fn cpu_seconds() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}
+
+/// A request for one block.
+pub(crate) fn request(kind: ReqKind, offset: u64) -> Request {
+    Request { id: 1, kind, offset, len: 4096, fua: false }
 }
 
 /// A fixed mix of `i`, uniform below `n`.

@@ -4,11 +4,10 @@
 //! from the devices' memory, journal and effects. OCF's comparable figures (memory volumes, one queue): 0.42 M/s read
 //! hits and 0.31 M/s new-line writes a core.
 
-use crate::drive::{Driver, World, scatter};
+use crate::drive::{Driver, World, request, scatter};
+use crate::stats::median;
 use anyhow::{Context, Result, ensure};
-use loligo_block::{
-    Buf, Completion, Device, IoError, Op, OpKind, RamDevice, ReqKind, Request, Ring, Submit, SyncIo,
-};
+use loligo_block::{Buf, Completion, Device, IoError, Op, OpKind, RamDevice, ReqKind, Ring, Submit, SyncIo};
 use loligo_engine::api::{Dev, Event};
 use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_engine::params::Params;
@@ -17,34 +16,26 @@ use loligo_format::mode::Mode;
 use loligo_format::superblock::{CoreIdentity, Superblock};
 use serde::Serialize;
 
-/// The measurements, and their sizes.
-#[derive(Debug, Clone)]
-pub struct EngineOptions {
-    /// Bytes of cached data that the requests go over.
-    pub working_set: u64,
-    /// Requests in each measurement.
-    pub requests: u64,
-    /// Requests handed over at a time.
-    pub depth: u64,
-    /// Rounds; the median counts.
-    pub rounds: u32,
-    /// Bytes of the cache whose index is filled for `bytes_per_line` (0: skip).
-    pub index_cache: u64,
-    /// Bytes of the core behind it.
-    pub index_core: u64,
-}
+/// Requests handed over at a time.
+const DEPTH: u64 = 32;
+/// Bytes of the core behind the cache whose index is filled.
+const INDEX_CORE: u64 = 1 << 40;
 
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions {
-            working_set: 4 << 30,
-            requests: 2_000_000,
-            depth: 32,
-            rounds: 3,
-            index_cache: 64 << 30,
-            index_core: 1 << 40,
-        }
-    }
+/// The sizes of the measurements
+#[derive(Debug, clap::Args)]
+pub struct EngineOptions {
+    /// Bytes that the requests go over (a power of two)
+    #[arg(long, default_value = "4g", value_parser = loligo_block::parse_size)]
+    pub working_set: u64,
+    /// Requests in each measurement
+    #[arg(long, default_value_t = 2_000_000)]
+    pub requests: u64,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 3)]
+    pub rounds: u32,
+    /// Cache whose index is filled for the memory figure; 0 skips it
+    #[arg(long, default_value = "64g", value_parser = loligo_block::parse_size)]
+    pub index_cache: u64,
 }
 
 /// Requests per second of thread CPU time, and memory per line.
@@ -93,35 +84,6 @@ impl SyncIo for Nothing {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
         self.kept.insert(offset, data.to_vec());
         Ok(())
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
-
-/// A memory device read and written in order.
-struct Synced<'a>(&'a mut RamDevice, &'a mut Ring);
-
-impl Synced<'_> {
-    fn run(&mut self, offset: u64, kind: OpKind) -> Result<Option<Buf>, IoError> {
-        match self.0.submit(self.1, 0, Op { tag: 0, offset, kind }) {
-            Submit::Finished(Completion { buf, result, .. }) => result.map(|()| buf),
-            _ => unreachable!("memory answers at once"),
-        }
-    }
-}
-
-impl SyncIo for Synced<'_> {
-    fn size(&self) -> u64 {
-        self.0.geometry().size
-    }
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        let got = self.run(offset, OpKind::Read(Buf::alloc(buf.len())))?;
-        buf.copy_from_slice(&got.expect("a read returns its buffer"));
-        Ok(())
-    }
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.run(offset, OpKind::Write { data: Buf::copy_of(data).freeze(), fua: false }).map(drop)
     }
     fn flush(&mut self) -> Result<(), IoError> {
         Ok(())
@@ -190,20 +152,12 @@ impl World for () {
     }
 }
 
-fn median(mut v: Vec<f64>) -> f64 {
-    v.sort_by(f64::total_cmp);
-    v[v.len() / 2]
-}
-
 /// Runs every measurement; `progress` hears what is being done.
 ///
 /// # Errors
 /// When there is not enough memory, or a request fails.
 pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineResult> {
-    ensure!(
-        o.working_set >= 64 << 20 && o.depth > 0 && o.rounds > 0,
-        "the working set must be 64 MiB or more"
-    );
+    ensure!(o.working_set >= 64 << 20 && o.rounds > 0, "the working set must be 64 MiB or more");
     let (bytes_per_line, lines, ram) = if o.index_cache > 0 {
         progress("filling the index of a large cache");
         index(o)?
@@ -226,45 +180,32 @@ pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineRe
         // Touch the device's pages first, so that the kernel's zeroing of fresh memory is not counted.
         let chunk = vec![0u8; 1 << 20];
         for at in (0..cache_size).step_by(1 << 20) {
-            Synced(&mut w.cache, &mut w.ring).write_at(at, &chunk)?;
+            w.cache.write_at(at, &chunk)?;
         }
         let fo = format_options(cache_size, 4 * o.working_set);
-        let mut ring = Ring::new(8)?;
-        let (engine, router) =
-            start(&mut Synced(&mut w.cache, &mut ring), &mut Synced(&mut w.core, &mut w.ring), &fo)?;
+        let (engine, router) = start(&mut w.cache, &mut w.core, &fo)?;
         let mut d = Driver::new(engine, router, w);
         // Each write brings a buffer of its own, as from a connection; what is in it does not matter.
-        let write = |block: u64| Request {
-            id: 1,
-            kind: ReqKind::Write(Buf::alloc(4096).freeze()),
-            offset: block * 4096,
-            len: 4096,
-            fua: false,
-        };
+        let write = |block: u64| request(ReqKind::Write(Buf::alloc(4096).freeze()), block * 4096);
         // A permutation: every block of the set once, in scattered order. Blocks lie four apart in the core.
         let order = |i: u64| (i.wrapping_mul(0x9E37_79B1) % blocks.next_power_of_two()) % blocks;
-        let t = d.drive(blocks, o.depth, |i| write(order(i) * 4))?;
+        let t = d.drive(blocks, DEPTH, |i| write(order(i) * 4))?;
         let before = d.engine.stats();
         ensure!(before.write_misses > blocks / 2, "the filling writes must miss");
         miss.push(before.write_misses as f64 / t);
-        let t = d.drive(o.requests, o.depth, |i| Request {
-            id: 1,
-            kind: ReqKind::Read,
-            offset: order(scatter(i, blocks)) * 4 * 4096,
-            len: 4096,
-            fua: false,
-        })?;
+        let read_back = |i| request(ReqKind::Read, order(scatter(i, blocks)) * 4 * 4096);
+        let t = d.drive(o.requests, DEPTH, read_back)?;
         let mid = d.engine.stats();
         ensure!(mid.read_misses == 0, "{} reads missed", mid.read_misses);
         read.push(o.requests as f64 / t);
-        let t = d.drive(o.requests, o.depth, |i| write(order(scatter(i + 7, blocks)) * 4))?;
+        let t = d.drive(o.requests, DEPTH, |i| write(order(scatter(i + 7, blocks)) * 4))?;
         ensure!(d.engine.stats().write_misses == mid.write_misses, "the overwrites must hit");
         over.push(o.requests as f64 / t);
     }
     Ok(EngineResult {
-        read_hit_iops: median(read),
-        write_hit_iops: median(over),
-        write_miss_iops: median(miss),
+        read_hit_iops: median(&read),
+        write_hit_iops: median(&over),
+        write_miss_iops: median(&miss),
         bytes_per_line,
         lines,
         ram,
@@ -285,26 +226,20 @@ type IndexFigure = (f64, u64, Vec<(String, f64)>);
 fn index(o: &EngineOptions) -> Result<IndexFigure> {
     let before = resident()?;
     let mut cache = Nothing::of(o.index_cache);
-    let mut none = Nothing::of(o.index_core);
-    let (engine, router) = start(&mut cache, &mut none, &format_options(o.index_cache, o.index_core))?;
+    let mut none = Nothing::of(INDEX_CORE);
+    let (engine, router) = start(&mut cache, &mut none, &format_options(o.index_cache, INDEX_CORE))?;
     drop(cache);
     let mut d = Driver::new(engine, router, ());
     let lines = d.engine.stats().cache_bytes / 4096;
     let fill = lines * 95 / 100;
-    let span = o.index_core / 4096;
+    let span = INDEX_CORE / 4096;
     let payload = Buf::zeroed(4096).freeze();
     let stride = span / fill;
     d.drive(fill, 256, |i| {
         // Each block once, spread over the whole core, in scattered order.
         let at =
             (i.wrapping_mul(0x9E37_79B1) % fill.next_power_of_two()) % fill * stride + scatter(i, stride);
-        Request {
-            id: 1,
-            kind: ReqKind::Write(payload.clone()),
-            offset: at.min(span - 1) * 4096,
-            len: 4096,
-            fua: false,
-        }
+        request(ReqKind::Write(payload.clone()), at.min(span - 1) * 4096)
     })?;
     let grown = resident()?.saturating_sub(before);
     let per_line = |b: usize| b as f64 / lines as f64;

@@ -1,6 +1,6 @@
 //! A shard in this process, without any transport: what a write costs before NBD adds its hop.
 
-use crate::drive::scatter;
+use crate::drive::{request, scatter};
 use crate::engine::format_options;
 use crate::fio::{Latency, Measured};
 use crate::interrupt::Interrupt;
@@ -70,13 +70,9 @@ impl InProcess {
             while !over && let Some(id) = free.pop() {
                 sent += 1;
                 since[id] = Instant::now();
-                requests.push(Request {
-                    id: id as u64,
-                    kind: ReqKind::Write(Buf::alloc(BLOCK as usize).freeze()),
-                    offset: scatter(self.runs << 40 | sent, span / BLOCK) * BLOCK,
-                    len: BLOCK,
-                    fua: false,
-                });
+                let kind = ReqKind::Write(Buf::alloc(BLOCK as usize).freeze());
+                let offset = scatter(self.runs << 40 | sent, span / BLOCK) * BLOCK;
+                requests.push(Request { id: id as u64, ..request(kind, offset) });
             }
             self.shard.turn(requests.into_iter(), &mut answers)?;
             for reply in answers.drain(..) {

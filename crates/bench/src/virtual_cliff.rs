@@ -17,34 +17,26 @@ use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
 use loligo_format::units::Striping;
 use serde::Serialize;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// A run's settings.
-#[derive(Debug, Clone)]
-pub struct VirtualOptions {
-    /// Bytes of the core.
-    pub core: u64,
-    /// Bytes of the cache; 0: the bare disk.
-    pub cache: u64,
-    /// Requests in flight.
-    pub depth: u64,
-    /// Virtual seconds of load.
-    pub seconds: u64,
-    /// Of those, the last ones that count.
-    pub tail: u64,
-    /// Tunables.
-    pub params: Params,
-    /// A cache write, ns.
-    pub cache_write: u64,
-    /// A cache flush, ns.
-    pub cache_flush: u64,
-}
+/// Bytes of the core.
+pub const CORE: u64 = 1 << 30;
+/// Requests in flight.
+const DEPTH: u64 = 32;
+/// Virtual seconds of load.
+const SECONDS: u64 = 140;
+/// Of those, the last ones that count.
+const TAIL: u64 = 60;
+/// A cache operation, ns.
+const CACHE_IO: u64 = 40_000;
+/// A cache flush, ns.
+const CACHE_FLUSH: u64 = 400_000;
 
 /// The result.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct VirtualResult {
     /// Writes a second over the tail.
     pub iops: f64,
@@ -62,40 +54,22 @@ pub struct VirtualResult {
     pub destaged: f64,
 }
 
-/// A completion due at a time; the earliest first.
-struct Due(u64, u64, Event);
-
-impl PartialEq for Due {
-    fn eq(&self, o: &Due) -> bool {
-        (self.0, self.1) == (o.0, o.1)
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, o: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(o))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, o: &Due) -> std::cmp::Ordering {
-        (o.0, o.1).cmp(&(self.0, self.1))
-    }
-}
+/// A completion due at a time, by its place in the order.
+type Due = BTreeMap<(u64, u64), Event>;
 
 struct World {
     cache: Vec<u8>,
     disk: HddModel,
     core_ops: BTreeMap<u64, (u64, Option<Buf>)>,
     next_op: u64,
-    due: BinaryHeap<Due>,
+    due: Due,
     order: u64,
-    o: VirtualOptions,
 }
 
 impl World {
     fn later(&mut self, at: u64, e: Event) {
         self.order += 1;
-        self.due.push(Due(at, self.order, e));
+        self.due.insert((at, self.order), e);
     }
 
     fn carry_out(&mut self, now: u64, dev: Dev, op: Op) -> Result<()> {
@@ -104,13 +78,13 @@ impl World {
             let (after, buf) = match op.kind {
                 OpKind::Read(mut b) => {
                     self.cache.read_at(op.offset, &mut b)?;
-                    (self.o.cache_write, Some(b))
+                    (CACHE_IO, Some(b))
                 }
                 OpKind::Write { data, .. } => {
                     self.cache.write_at(op.offset, &data)?;
-                    (self.o.cache_write, None)
+                    (CACHE_IO, None)
                 }
-                _ => (self.o.cache_flush, None),
+                _ => (CACHE_FLUSH, None),
             };
             self.later(now + after, Event::Done { tag: op.tag, buf, result: Ok(()) });
             return Ok(());
@@ -138,13 +112,13 @@ impl World {
 }
 
 /// The raw disk at the same depth: 4 KiB random writes a second.
-pub fn bare(o: &VirtualOptions) -> f64 {
-    let mut disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
+pub fn bare() -> f64 {
+    let mut disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), CORE);
     let (mut rng, mut done, mut id, mut count, mut now) = (Rng::new(7), Vec::new(), 0, 0u64, 0u64);
     let end = 60_000_000_000;
-    for _ in 0..o.depth {
+    for _ in 0..DEPTH {
         id += 1;
-        disk.submit(0, id, rng.below(o.core / 4096) * 4096, 4096, HddKind::Write);
+        disk.submit(0, id, rng.below(CORE / 4096) * 4096, 4096, HddKind::Write);
     }
     while now < end {
         now = disk.next_deadline().unwrap_or(end);
@@ -152,7 +126,7 @@ pub fn bare(o: &VirtualOptions) -> f64 {
         for f in done.drain(..) {
             count += 1;
             id += 1;
-            disk.submit(f.at, id, rng.below(o.core / 4096) * 4096, 4096, HddKind::Write);
+            disk.submit(f.at, id, rng.below(CORE / 4096) * 4096, 4096, HddKind::Write);
         }
     }
     count as f64 / 60.0
@@ -178,25 +152,24 @@ struct Run {
 }
 
 impl Run {
-    fn new(o: &VirtualOptions) -> Result<Run> {
-        let mut cache = vec![0; o.cache as usize];
-        open::format(&mut cache, &format_options(o.cache, o.core))?;
-        let oo = OpenOptions { force: false, params: o.params, bug: None };
+    fn new(cache_bytes: u64) -> Result<Run> {
+        let mut cache = vec![0; cache_bytes as usize];
+        open::format(&mut cache, &format_options(cache_bytes, CORE))?;
+        let oo = OpenOptions { force: false, params: Params::default(), bug: None };
         let sb = Superblock::load(&mut cache)?;
         let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
         let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
         let (_, mut engines) = opened.into_engines(Mode::Wb, &oo, &devices);
         Ok(Run {
             engine: engines.remove(0),
-            router: Router::new(o.core, 512, Striping::by_window(1), 8),
+            router: Router::new(CORE, 512, Striping::by_window(1), 8),
             world: World {
                 cache,
-                disk: HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core),
+                disk: HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), CORE),
                 core_ops: BTreeMap::new(),
                 next_op: 0,
-                due: BinaryHeap::new(),
+                due: Due::new(),
                 order: 0,
-                o: o.clone(),
             },
             now: 1,
             rng: Rng::new(1),
@@ -206,21 +179,13 @@ impl Run {
             parts: Vec::new(),
             effects: Vec::new(),
             before_tail: 0,
-            result: VirtualResult {
-                iops: 0.0,
-                worst_second: u64::MAX,
-                worst_p99_ms: 0.0,
-                per_second: Vec::new(),
-                dirty_percent: Vec::new(),
-                p99_ms: Vec::new(),
-                destaged: 0.0,
-            },
+            result: VirtualResult::default(),
         })
     }
 
     /// Whether fewer requests than wanted are in flight.
     fn has_room(&self) -> bool {
-        (self.started.len() as u64) < self.world.o.depth
+        (self.started.len() as u64) < DEPTH
     }
 
     /// Sends what may be in flight, and has the engine do all that can be done now.
@@ -228,7 +193,7 @@ impl Run {
         while self.has_room() {
             self.sent += 1;
             self.started.insert(self.sent, self.now);
-            let offset = self.rng.below(self.world.o.core / 4096) * 4096;
+            let offset = self.rng.below(CORE / 4096) * 4096;
             let kind = ReqKind::Write(payload.clone());
             let req = Request { id: self.sent, kind, offset, len: 4096, fua: false };
             ensure!(self.router.route(req, &mut self.parts).is_none(), "refused");
@@ -236,8 +201,8 @@ impl Run {
         for p in self.parts.drain(..) {
             self.engine.step(self.now, Event::Submit(p.request, p.hint), &mut self.effects);
         }
-        while self.world.due.peek().is_some_and(|d| d.0 <= self.now) {
-            let Some(Due(_, _, e)) = self.world.due.pop() else { break };
+        while self.world.due.first_key_value().is_some_and(|((at, _), _)| *at <= self.now) {
+            let Some((_, e)) = self.world.due.pop_first() else { break };
             self.engine.step(self.now, e, &mut self.effects);
         }
         self.engine.settle(self.now, &mut self.effects);
@@ -264,7 +229,7 @@ impl Run {
             return self.world.reap_disk(self.now);
         }
         let end_of_second = (self.result.per_second.len() as u64 + 1) * SECOND;
-        let due = self.world.due.peek().map(|d| d.0);
+        let due = self.world.due.first_key_value().map(|((at, _), _)| *at);
         let next = [due, self.world.disk.next_deadline(), self.engine.next_deadline(self.now)];
         let next = next.into_iter().flatten().min();
         self.now = next.unwrap_or(end_of_second).max(self.now + 1).min(end_of_second);
@@ -275,18 +240,18 @@ impl Run {
     }
 
     fn note_second(&mut self) {
-        let (o, r, s) = (&self.world.o, &mut self.result, self.engine.stats());
+        let (r, s) = (&mut self.result, self.engine.stats());
         self.took.sort_unstable();
         r.per_second.push(self.took.len() as u64);
         r.dirty_percent.push(s.dirty_bytes * 100 / s.cache_bytes);
         r.p99_ms.push(self.took.get(self.took.len() * 99 / 100).map_or(0.0, |n| *n as f64 / 1e6));
         self.took.clear();
         let seconds = r.per_second.len() as u64;
-        if seconds == o.seconds - o.tail {
+        if seconds == SECONDS - TAIL {
             self.before_tail = s.destaged_blocks;
         }
-        if seconds == o.seconds {
-            r.destaged = (s.destaged_blocks - self.before_tail) as f64 / o.tail as f64;
+        if seconds == SECONDS {
+            r.destaged = (s.destaged_blocks - self.before_tail) as f64 / TAIL as f64;
         }
     }
 }
@@ -295,16 +260,16 @@ impl Run {
 ///
 /// # Errors
 /// When the engine refuses its configuration or fails a write.
-pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
-    let mut run = Run::new(o)?;
+pub fn run(cache_bytes: u64) -> Result<VirtualResult> {
+    let mut run = Run::new(cache_bytes)?;
     let payload = Buf::zeroed(4096).freeze();
-    while run.result.per_second.len() < o.seconds as usize {
+    while run.result.per_second.len() < SECONDS as usize {
         run.step(&payload)?;
         run.advance();
     }
     let mut r = run.result;
-    let tail = &r.per_second[(o.seconds - o.tail) as usize..];
-    r.iops = tail.iter().sum::<u64>() as f64 / o.tail as f64;
+    let tail = &r.per_second[(SECONDS - TAIL) as usize..];
+    r.iops = tail.iter().sum::<u64>() as f64 / TAIL as f64;
     r.worst_second = r.per_second.iter().copied().min().unwrap_or(0);
     r.worst_p99_ms = r.p99_ms.iter().copied().fold(0.0, f64::max);
     Ok(r)

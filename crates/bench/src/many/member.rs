@@ -1,5 +1,6 @@
 //! One core of the pool, in service.
 
+use crate::engine::format_options;
 use anyhow::{Result, anyhow};
 use loligo_block::{DeviceFile, DeviceSpec, OpenOptions as FileOptions};
 use loligo_engine::api::Control;
@@ -7,7 +8,6 @@ use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_engine::params::Params;
 use loligo_export::{Export, Limits};
 use loligo_format::mode::Mode;
-use loligo_format::superblock::CoreIdentity;
 use loligo_shard::{Backend, CoreSource, Local, Plan, Running};
 use loligo_volume::pool::{Governing, Pool, Share};
 use std::sync::Arc;
@@ -29,18 +29,8 @@ impl Member {
         let m = share.member();
         let mut uuid = *b"loligo-bench-...";
         uuid[..2].copy_from_slice(&number.to_le_bytes());
-        let format = FormatOptions {
-            uuid,
-            name: m.name.clone(),
-            cache_size: m.max,
-            core: CoreIdentity { size: far.size, id: String::new() },
-            line_size: 4096,
-            shards: m.shards,
-            stripe: 0,
-            mode: Mode::Wb,
-            core_reserve: 0,
-            journal_len: m.journal_len,
-        };
+        let (name, shards, journal_len) = (m.name.clone(), m.shards, m.journal_len);
+        let format = FormatOptions { uuid, name, shards, journal_len, ..format_options(m.max, far.size) };
         let mut sb = open::format(&mut dev, &format)?;
         sb.layout.limit = share.limit()?;
         let options = OpenOptions { force: false, params: Params::default(), bug: None };

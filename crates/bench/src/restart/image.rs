@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use loligo_block::{DeviceFile, IoError, Op, OpKind, OpenOptions as FileOptions, ReqKind, Request, SyncFile};
+use loligo_block::{DeviceFile, IoError, Op, OpKind, OpenOptions as FileOptions, ReqKind, SyncFile};
 use loligo_engine::Router;
 use loligo_engine::api::{Dev, Event};
 use loligo_engine::open::{self, Devices, OpenOptions};
@@ -18,7 +18,7 @@ use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
 use loligo_format::units::BLOCK;
 
-use crate::drive::{Driver, World, permuted, scatter};
+use crate::drive::{Driver, World, permuted, request, scatter};
 use crate::engine::Nothing;
 use crate::interrupt::Interrupt;
 
@@ -103,13 +103,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
         stop.check()?;
         progress(from, lines.count);
         let n = (lines.count - from).min(step as u64);
-        d.drive(n, 256, |i| Request {
-            id: 1,
-            kind: ReqKind::Read,
-            offset: lines.offset(from + i),
-            len: BLOCK,
-            fua: false,
-        })?;
+        d.drive(n, 256, |i| request(ReqKind::Read, lines.offset(from + i)))?;
     }
     d.stop().context("stopping the engine that filled the cache")?;
     let stats = d.engine.stats();

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use loligo_bench::engine::{EngineOptions, run as measure};
-use loligo_bench::virtual_cliff::{VirtualOptions, bare, run as cliff};
+use loligo_bench::virtual_cliff::{CORE, bare, run as cliff};
 use loligo_log::{out, outln, say};
 use std::process::ExitCode;
 
@@ -11,18 +11,8 @@ use std::process::ExitCode;
 /// Figures are requests per second of thread CPU time. Needs about 6 GiB of free memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Bytes that the requests go over (a power of two)
-    #[arg(long, default_value = "4g", value_parser = loligo_block::parse_size)]
-    working_set: u64,
-    /// Requests in each measurement
-    #[arg(long, default_value_t = 2_000_000)]
-    requests: u64,
-    /// Rounds; the median counts
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// Cache whose index is filled for the memory figure; 0 skips it
-    #[arg(long, default_value = "64g", value_parser = loligo_block::parse_size)]
-    index_cache: u64,
+    #[command(flatten)]
+    options: EngineOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -30,14 +20,7 @@ pub(crate) struct Args {
 
 /// Measures.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
-    let o = EngineOptions {
-        working_set: a.working_set,
-        requests: a.requests,
-        rounds: a.rounds,
-        index_cache: a.index_cache,
-        ..EngineOptions::default()
-    };
-    let r = measure(&o, |what| say!("{what}"))?;
+    let r = measure(&a.options, |what| say!("{what}"))?;
     if a.json {
         out!("{}\n", serde_json::to_string_pretty(&r)?);
     } else {
@@ -69,20 +52,10 @@ pub(crate) struct ModelArgs {
 
 /// Runs the model.
 pub(crate) fn run_model(a: &ModelArgs) -> Result<ExitCode> {
-    let o = VirtualOptions {
-        core: 1 << 30,
-        cache: 0,
-        depth: 32,
-        seconds: 140,
-        tail: 60,
-        params: Default::default(),
-        cache_write: 40_000,
-        cache_flush: 400_000,
-    };
-    let raw = bare(&o);
+    let raw = bare();
     let mut rows = Vec::new();
     for percent in &a.percents {
-        let r = cliff(&VirtualOptions { cache: (1u64 << 30) * percent / 100, ..o.clone() })?;
+        let r = cliff(CORE * percent / 100)?;
         if !a.json {
             outln!(
                 "cache {percent:>3} %: {:>6.0} IOPS = {:>5.1}x the bare disk's {raw:.0}; worst second {}, worst p99 {:.1} ms",
