@@ -14,7 +14,7 @@ use crate::facts::{Facts, free_bytes};
 use crate::fio::{self, FileEngine, Job, Measured, Target};
 use crate::folder::Folder;
 use crate::interrupt::Interrupt;
-use crate::server::{Server, Volume, disk_model};
+use crate::server::{Ready, Server, Volume, disk_model};
 use crate::units;
 use crate::watch::{Stats, Watch};
 
@@ -89,6 +89,10 @@ impl Bed {
         self.dir.path().join(name)
     }
 
+    fn socket(&self, name: &str) -> PathBuf {
+        self.path(&format!("{name}.nbd"))
+    }
+
     pub(crate) fn facts(&self) -> Facts {
         Facts::of(self.dir.path())
     }
@@ -125,26 +129,41 @@ impl Bed {
         self.loligo(name, &volume.args())
     }
 
-    /// Starts `loligo serve` with these arguments.
+    fn start(&self, command: Command, name: &str, export: &str, ready: Ready) -> Result<Server> {
+        Server::start(command, self.dir.path(), name, export, ready, self.stop())
+    }
+
+    /// Starts `loligo serve` on a socket of its own. `args` are those after `serve --name NAME`.
     pub(crate) fn loligo(&self, name: &str, args: &[String]) -> Result<Server> {
-        Server::loligo(&self.place.binary, self.dir.path(), name, args, self.stop())
+        let mut command = Command::new(&self.place.binary);
+        command.args(["serve", "--name", name]).args(args);
+        command.arg("--listen").arg(format!("unix:{}", self.socket(name).display()));
+        command.env("LOLIGO_RUNTIME_DIR", self.dir.path());
+        self.start(command, name, name, Ready::Line)
     }
 
     /// Starts the target that answers at once.
     pub(crate) fn null(&self, listen: &str, size: u64) -> Result<Server> {
-        Server::null(&self.place.binary, self.dir.path(), listen, size, self.stop())
+        let mut command = Command::new(&self.place.binary);
+        command.args(["bench", "null", "--listen", listen, "--size", &size.to_string()]);
+        command.arg("--folder").arg(self.dir.path());
+        self.start(command, "null", "", Ready::Line)
     }
 
-    /// Starts nbdkit.
+    /// Starts nbdkit with these arguments (plugin and its parameters).
     pub(crate) fn nbdkit(&self, name: &str, args: &[&str]) -> Result<Server> {
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Server::nbdkit(self.dir.path(), name, &args, self.stop())
+        let mut command = Command::new("nbdkit");
+        command.arg("--foreground").arg("--unix").arg(self.socket(name)).args(args);
+        self.start(command, name, "", Ready::Socket)
     }
 
-    /// Starts qemu-nbd without its page cache, on io_uring.
+    /// Starts qemu-nbd over a raw file, without its page cache, on io_uring, open to several clients.
     pub(crate) fn qemu_nbd(&self, name: &str, file: &Path) -> Result<Server> {
-        let args = ["--cache=none", "--aio=io_uring"].map(str::to_owned);
-        Server::qemu_nbd(self.dir.path(), name, file, &args, self.stop())
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--format=raw", "--persistent", "--shared=0", "--discard=unmap"]);
+        command.args(["--cache=none", "--aio=io_uring"]);
+        command.arg(format!("--socket={}", self.socket(name).display())).arg(file);
+        self.start(command, name, "", Ready::Socket)
     }
 
     /// Runs `loligo ARGS` for a volume whose control socket lies in `runtime_dir`.
@@ -225,4 +244,34 @@ impl Drop for Mountpoint {
 /// A file reached past the page cache.
 pub(crate) fn direct(path: &Path, engine: FileEngine) -> Target {
     Target::File { path: path.to_owned(), engine, direct: true }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::server::bare_args;
+
+    /// One in `dir`, where nothing is free that is asked for, with this program.
+    pub(crate) fn bed(dir: &Path, binary: PathBuf) -> Bed {
+        let place = Place { binary, dir: dir.to_owned(), stop: Interrupt::default(), verbose: false };
+        Bed::new(&place, 0).expect("a bed")
+    }
+
+    #[test]
+    fn a_server_that_refuses_to_start_is_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let refuse = dir.path().join("refuse");
+        std::fs::write(&refuse, "#!/bin/sh\necho 'the core is in use by pid 7: stop it first' >&2\nexit 1\n")
+            .unwrap();
+        std::fs::set_permissions(&refuse, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let error = bed(dir.path(), refuse).loligo("vol", &bare_args("file:x")).unwrap_err().to_string();
+        assert!(error.contains("in use by pid 7") && error.contains("exit code 1"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_server_names_its_package() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = bed(dir.path(), dir.path().join("missing")).loligo("vol", &[]);
+        assert!(error.unwrap_err().to_string().contains("missing"), "the cause is named");
+    }
 }

@@ -7,19 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-
-/// `NBDMAGIC`, the greeting.
-const GREETING: u64 = u64::from_be_bytes(*b"NBDMAGIC");
-/// `IHAVEOPT`, the second word of the greeting and the first of every option.
-const OPTION: u64 = u64::from_be_bytes(*b"IHAVEOPT");
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-const REQUEST: u32 = 0x2560_9513;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-const OPT_GO: u32 = 7;
-const REP_ACK: u32 = 1;
-const REP_INFO: u32 = 3;
-const CMD_READ: u16 = 0;
-const CMD_DISCONNECT: u16 = 2;
+use loligo_export::nbd::proto::{self, RequestHeader, cmd, option, reply};
 
 /// A connection to one export.
 #[derive(Debug)]
@@ -36,33 +24,33 @@ impl Client {
             UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut client = Client { stream, size: 0, handle: 0 };
-        if (client.u64()?, client.u64()?) != (GREETING, OPTION) {
+        if (client.u64()?, client.u64()?) != (proto::MAGIC, proto::OPTION_MAGIC) {
             bail!("{} does not speak NBD", socket.display());
         }
         let flags = client.u16()?;
         // Fixed newstyle always, and no zeroes at the end where the server can do without.
         client.stream.write_all(&u32::from(flags & 3).to_be_bytes())?;
-        let mut go = OPTION.to_be_bytes().to_vec();
-        go.extend(OPT_GO.to_be_bytes());
+        let mut go = proto::OPTION_MAGIC.to_be_bytes().to_vec();
+        go.extend(option::GO.to_be_bytes());
         go.extend((export.len() as u32 + 6).to_be_bytes());
         go.extend((export.len() as u32).to_be_bytes());
         go.extend(export.as_bytes());
         go.extend(0u16.to_be_bytes());
         client.stream.write_all(&go)?;
         loop {
-            if client.u64()? != OPTION_REPLY || client.u32()? != OPT_GO {
+            if client.u64()? != proto::OPTION_REPLY_MAGIC || client.u32()? != option::GO {
                 bail!("the server answered GO with something else");
             }
             let kind = client.u32()?;
             let mut data = vec![0; client.u32()?.min(1 << 16) as usize];
             client.stream.read_exact(&mut data)?;
             match kind {
-                REP_ACK => return Ok(client),
+                reply::ACK => return Ok(client),
                 // NBD_INFO_EXPORT: type 0, then the size and the flags.
-                REP_INFO if data.len() >= 10 && data[..2] == [0, 0] => {
+                reply::INFO if data.len() >= 10 && data[..2] == [0, 0] => {
                     client.size = u64::from_be_bytes(data[2..10].try_into()?);
                 }
-                REP_INFO => {}
+                reply::INFO => {}
                 _ => bail!("the server refuses export {export:?}: {}", String::from_utf8_lossy(&data)),
             }
         }
@@ -76,9 +64,9 @@ impl Client {
     /// Fills `buffer` from `offset`.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle += 1;
-        self.request(CMD_READ, offset, buffer.len() as u32)?;
+        self.request(cmd::READ, offset, buffer.len() as u32)?;
         let (magic, error, handle) = (self.u32()?, self.u32()?, self.u64()?);
-        if magic != SIMPLE_REPLY || handle != self.handle {
+        if magic != proto::SIMPLE_REPLY_MAGIC || handle != self.handle {
             bail!("the server's reply is not the one to this read");
         }
         if error != 0 {
@@ -88,13 +76,8 @@ impl Client {
     }
 
     fn request(&mut self, command: u16, offset: u64, length: u32) -> std::io::Result<()> {
-        let mut message = REQUEST.to_be_bytes().to_vec();
-        message.extend(0u16.to_be_bytes());
-        message.extend(command.to_be_bytes());
-        message.extend(self.handle.to_be_bytes());
-        message.extend(offset.to_be_bytes());
-        message.extend(length.to_be_bytes());
-        self.stream.write_all(&message)
+        let header = RequestHeader { flags: 0, command, cookie: self.handle, offset, len: length };
+        self.stream.write_all(&header.encode())
     }
 
     fn u16(&mut self) -> std::io::Result<u16> {
@@ -115,15 +98,14 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.request(CMD_DISCONNECT, 0, 0);
+        let _ = self.request(cmd::DISC, 0, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interrupt::Interrupt;
-    use crate::server::Server;
+    use crate::bed::tests::bed;
 
     #[test]
     fn an_export_reads_as_the_file_behind_it() {
@@ -131,22 +113,21 @@ mod tests {
         let file = dir.path().join("file");
         let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).take(1 << 18).collect();
         std::fs::write(&file, &content).unwrap();
-        let args = ["file".to_owned(), file.display().to_string()];
-        let stop = Interrupt::default();
-        let server = match Server::nbdkit(dir.path(), "nk", &args, &stop) {
+        let bed = bed(dir.path(), "loligo".into());
+        let server = match bed.nbdkit("nk", &["file", &file.display().to_string()]) {
             Err(error) if error.to_string().contains("missing") => {
                 loligo_log::say!("SKIP: {error}");
                 return;
             }
             other => other.unwrap(),
         };
-        let mut client = Client::connect(&dir.path().join("nk.nbd"), "").unwrap();
+        let mut client = Client::connect(&bed.path("nk.nbd"), "").unwrap();
         assert_eq!(client.size(), 1 << 18);
         let mut part = vec![0; 5000];
         client.read(4096, &mut part).unwrap();
         assert_eq!(part, &content[4096..9096]);
         assert!(client.read(1 << 30, &mut part).unwrap_err().to_string().contains("error"), "past the end");
         drop(client);
-        server.stop(&stop, Duration::from_secs(10)).unwrap();
+        bed.end(server).unwrap();
     }
 }

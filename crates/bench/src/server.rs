@@ -28,7 +28,7 @@ pub struct Server {
 
 /// How a server says that it accepts connections.
 #[derive(Clone, Copy)]
-enum Ready {
+pub(crate) enum Ready {
     /// It prints a line that reads `ready`.
     Line,
     /// Its socket exists.
@@ -36,65 +36,16 @@ enum Ready {
 }
 
 impl Server {
-    /// Starts `loligo serve` from `binary` on a socket of its own in `dir` and waits for its `ready` line. `args` are those
-    /// after `serve --name NAME`, without `--listen`.
-    pub fn loligo(
-        binary: &Path,
-        dir: &Path,
-        name: &str,
-        args: &[String],
-        stop: &Interrupt,
-    ) -> Result<Server> {
-        let socket = dir.join(format!("{name}.nbd"));
-        let mut command = Command::new(binary);
-        command.args(["serve", "--name", name]).args(args);
-        command.arg("--listen").arg(format!("unix:{}", socket.display()));
-        command.env("LOLIGO_RUNTIME_DIR", dir);
-        Server::start(command, dir, name, socket, name, Ready::Line, stop)
-    }
-
-    /// Starts the target that answers at once, of `binary`, and waits for its `ready` line.
-    pub fn null(binary: &Path, dir: &Path, way: &str, size: u64, stop: &Interrupt) -> Result<Server> {
-        let mut command = Command::new(binary);
-        command
-            .args(["bench", "null", "--listen", way, "--size", &size.to_string()])
-            .arg("--folder")
-            .arg(dir);
-        Server::start(command, dir, "null", dir.join("null.nbd"), "", Ready::Line, stop)
-    }
-
-    /// Starts nbdkit with these arguments (plugin and its parameters) on a socket in `dir`.
-    pub fn nbdkit(dir: &Path, name: &str, args: &[String], stop: &Interrupt) -> Result<Server> {
-        let socket = dir.join(format!("{name}.nbd"));
-        let mut command = Command::new("nbdkit");
-        command.arg("--foreground").arg("--unix").arg(&socket).args(args);
-        Server::start(command, dir, name, socket, "", Ready::Socket, stop)
-    }
-
-    /// Starts qemu-nbd over a raw file with these cache and aio arguments on a socket in `dir`, open to several clients.
-    pub fn qemu_nbd(
-        dir: &Path,
-        name: &str,
-        file: &Path,
-        args: &[String],
-        stop: &Interrupt,
-    ) -> Result<Server> {
-        let socket = dir.join(format!("{name}.nbd"));
-        let mut command = Command::new("qemu-nbd");
-        command.args(["--format=raw", "--persistent", "--shared=0", "--discard=unmap"]).args(args);
-        command.arg(format!("--socket={}", socket.display())).arg(file);
-        Server::start(command, dir, name, socket, "", Ready::Socket, stop)
-    }
-
-    fn start(
+    /// Starts `command`, whose socket is `NAME.nbd` in `dir`, and waits until it accepts connections.
+    pub(crate) fn start(
         mut command: Command,
         dir: &Path,
         name: &str,
-        socket: PathBuf,
         export: &str,
         ready: Ready,
         stop: &Interrupt,
     ) -> Result<Server> {
+        let socket = dir.join(format!("{name}.nbd"));
         if socket.as_os_str().len() > 107 {
             bail!(
                 "the socket path {} is longer than the 107 bytes the kernel allows: choose a shorter folder",
@@ -261,30 +212,4 @@ pub fn bare_args(core: &str) -> Vec<String> {
 /// The spinning-disk model over a file, as `--core` takes it: 7,200 rpm, 1 MiB tracks.
 pub fn disk_model(file: &Path) -> String {
     format!("hdd:{}?rpm=7200&track=1MiB", file.display())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_refuses_to_start_is_quoted() {
-        let dir = tempfile::tempdir().unwrap();
-        let refuse = dir.path().join("refuse");
-        fs::write(&refuse, "#!/bin/sh\necho 'the core is in use by pid 7: stop it first' >&2\nexit 1\n")
-            .unwrap();
-        fs::set_permissions(&refuse, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let error = Server::loligo(&refuse, dir.path(), "vol", &bare_args("file:x"), &Interrupt::default())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("in use by pid 7") && error.contains("exit code 1"), "{error}");
-    }
-
-    #[test]
-    fn a_missing_server_names_its_package() {
-        let dir = tempfile::tempdir().unwrap();
-        let error =
-            Server::loligo(&dir.path().join("missing"), dir.path(), "vol", &[], &Interrupt::default());
-        assert!(error.unwrap_err().to_string().contains("missing"), "the cause is named");
-    }
 }
