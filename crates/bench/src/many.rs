@@ -39,18 +39,6 @@ const FOLLOW: Duration = Duration::from_secs(40);
 pub const RUNS: Runs = Runs::new(5, 6);
 const CORES: u16 = 64;
 
-/// A run of the cores that are not busy.
-#[derive(Serialize)]
-struct Side {
-    /// Requests a second that were answered, of all of them.
-    iops: f64,
-    /// Median latency, nanoseconds.
-    p50: f64,
-    p99: f64,
-    /// The fewest answers that one core got, in percent of what it asked for.
-    least_percent: f64,
-}
-
 /// Bytes that the two busy cores had.
 #[derive(Serialize)]
 struct Shares {
@@ -69,9 +57,9 @@ struct Many {
     /// Requests a second that the others are asked for together.
     asked: f64,
     /// Medians of the runs without a busy core.
-    alone: Side,
+    alone: Steady,
     /// With one.
-    beside: Side,
+    beside: Steady,
     /// Answers with over without.
     rate: Ratio,
     /// 99th percentile with over without.
@@ -121,7 +109,7 @@ pub fn run(place: &Place, runs: Runs) -> Result<impl Figure> {
     let shares = follow(&bed, &members)?;
     let together = together(&members, runs)?;
     members.into_iter().try_for_each(Member::end)?;
-    let side = |pick: fn(&(Steady, Steady)) -> &Steady| Side {
+    let side = |pick: fn(&(Steady, Steady)) -> &Steady| Steady {
         iops: median_of(&all, |pair| pick(pair).iops),
         p50: median_of(&all, |pair| pick(pair).p50),
         p99: median_of(&all, |pair| pick(pair).p99),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use loligo_bench::bed::Place;
-use loligo_bench::demo::ceph::{self, CephOptions};
+use loligo_bench::demo::ceph;
 use loligo_bench::demo::{self, DemoOptions};
 use loligo_bench::interrupt;
 use loligo_log::say;
@@ -72,8 +72,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
 }
 
 fn on_a_disk(dir: Option<PathBuf>, report: PathBuf, json: bool) -> Result<()> {
-    let (sizes, times) = Default::default();
-    demo::run(&DemoOptions { place: place(dir)?, report, json, sizes, times })
+    demo::run(&DemoOptions { place: place(dir)?, report, json })
 }
 
 /// Where a demo runs.
@@ -85,5 +84,5 @@ fn place(dir: Option<PathBuf>) -> Result<Place> {
 
 fn on_ceph(a: Ceph) -> Result<()> {
     let place = place(a.dir)?;
-    ceph::run(&CephOptions { place, report: a.report, json: a.json, replicas: a.replicas })
+    ceph::run(&DemoOptions { place, report: a.report, json: a.json }, a.replicas)
 }

@@ -1,12 +1,11 @@
 //! `loligo demo ceph`: RBD images on a real cluster of modelled spinning disks, through librbd and through a cache.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use loligo_lab::config::{Data, Kind, LabConfig};
 
-use crate::bed::Place;
+use super::DemoOptions;
 use crate::fio::{self, Rw};
 use crate::rbd::{Before, Bench, Cached, Cell, Librbd, Options, on_cluster, read};
 use crate::report::{Phase, Report, Round, Timeline};
@@ -31,19 +30,6 @@ const DEPTH: u32 = 32;
 /// Requests in flight past a full cache.
 const DEEP: u32 = 64;
 
-/// The demonstration, and its place.
-#[derive(Debug, Clone)]
-pub struct CephOptions {
-    /// Program, folder, interrupt.
-    pub place: Place,
-    /// The file of the report.
-    pub report: PathBuf,
-    /// Print JSON instead of a table.
-    pub json: bool,
-    /// Copies of each object.
-    pub replicas: u32,
-}
-
 /// Everything that the loads gave.
 #[derive(Default)]
 struct Gathered {
@@ -56,15 +42,10 @@ struct Gathered {
 ///
 /// # Errors
 /// Where Ceph or fio is missing, the lab does not come up, or after an interrupt.
-pub fn run(opts: &CephOptions) -> Result<()> {
+pub fn run(opts: &DemoOptions, replicas: u32) -> Result<()> {
     fio::version()?;
     super::has_folder(&opts.report)?;
-    let lab = LabConfig {
-        osds: OSDS,
-        replicas: opts.replicas,
-        data: Data::Kind(Kind::Hdd),
-        ..LabConfig::default()
-    };
+    let lab = LabConfig { osds: OSDS, replicas, data: Data::Kind(Kind::Hdd), ..LabConfig::default() };
     let bench = Options {
         image: IMAGE,
         cache: IMAGE / 4,
@@ -137,7 +118,7 @@ fn full_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<Timeline> {
     let long = Cell { time: FILL, ..cell.clone() };
     let filling = long.job(cached.target(), Duration::ZERO, bench.record.seed());
     cached.watch().restart();
-    let course = bench.run_watched(&filling, &mut |_| cached.watch().look())?;
+    let course = bench.bed.run_watched(&filling, &mut |_| cached.watch().look())?;
     cached.check()?;
     let dirty = cached.watch().course().to_vec();
     bench.record.tell("from empty to full", "cached", 0, &course);

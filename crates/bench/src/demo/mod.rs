@@ -23,7 +23,6 @@ use crate::watch::Watch;
 use crate::{fio, units};
 
 use plan::Load;
-pub use plan::{Sizes, Times};
 use progress::Progress;
 use verify::Digests;
 
@@ -45,10 +44,6 @@ pub struct DemoOptions {
     pub report: PathBuf,
     /// Print JSON instead of a table.
     pub json: bool,
-    /// Sizes of core and cache.
-    pub sizes: Sizes,
-    /// How long each load runs.
-    pub times: Times,
 }
 
 /// The output of `--json`.
@@ -67,8 +62,8 @@ pub fn run(opts: &DemoOptions) -> Result<()> {
     has_folder(&opts.report)?;
     let begun = Instant::now();
     // Declared before the servers, so that it outlives them.
-    let bed = Bed::new(&opts.place, opts.sizes.need())?;
-    let report = Demo::new(opts, &bed).run()?.after(begun.elapsed());
+    let bed = Bed::new(&opts.place, plan::NEED)?;
+    let report = Demo::new(&bed).run()?.after(begun.elapsed());
     show(&report, &opts.report, opts.json)?;
     if let Some(check) = report.checks.iter().find(|check| !check.passed) {
         bail!("verification failed: {}", check.what);
@@ -110,7 +105,6 @@ fn show(report: &Report, path: &Path, json: bool) -> Result<()> {
 
 /// The running demo.
 struct Demo<'a> {
-    opts: &'a DemoOptions,
     bed: &'a Bed,
     progress: Progress,
     watch: Watch,
@@ -129,11 +123,10 @@ struct Sides {
 }
 
 impl<'a> Demo<'a> {
-    fn new(opts: &'a DemoOptions, bed: &'a Bed) -> Demo<'a> {
+    fn new(bed: &'a Bed) -> Demo<'a> {
         Demo {
-            opts,
             bed,
-            progress: Progress::new(opts.times.expected()),
+            progress: Progress::new(plan::expected()),
             watch: Watch::new(&bed.path(STATS)),
             commands: Vec::new(),
             phases: Vec::new(),
@@ -145,17 +138,16 @@ impl<'a> Demo<'a> {
     fn run(mut self) -> Result<Report> {
         let facts = self.bed.facts();
         let mut sides = self.serve()?;
-        let sizes = &self.opts.sizes;
         let cached = sides.cached.target();
-        self.load("writing data to be verified later", &plan::checksummed(sizes, cached.clone()))?;
-        self.load("writing data to be overwritten later", &plan::versioned(sizes, cached.clone(), 1))?;
+        self.load("writing data to be verified later", &plan::checksummed(cached.clone()))?;
+        self.load("writing data to be overwritten later", &plan::versioned(cached.clone(), 1))?;
         let warmth = self.warm_up(&sides.cached)?;
-        for load in plan::loads(sizes, &self.opts.times) {
+        for load in plan::loads() {
             self.phase(&load, &mut sides)?;
         }
         let Sides { bare, cached: server, core } = sides;
         bare.stop(self.bed.stop(), Duration::from_secs(30))?;
-        self.load("overwriting the versioned data", &plan::versioned(sizes, cached.clone(), 2))?;
+        self.load("overwriting the versioned data", &plan::versioned(cached.clone(), 2))?;
         let seen = self.check_volume(&cached)?;
         self.progress.stage("stopping with --flush-on-stop: all dirty data goes to the core");
         server.stop(self.bed.stop(), Duration::from_secs(180))?;
@@ -165,19 +157,18 @@ impl<'a> Demo<'a> {
 
     /// Two cores of the same content, one served bare, the other behind a cache.
     fn serve(&mut self) -> Result<Sides> {
-        let sizes = &self.opts.sizes;
-        let stage = format!("making two cores of {} with the same content", units::bytes(sizes.core as f64));
+        let stage = format!("making two cores of {} with the same content", units::bytes(plan::CORE as f64));
         self.progress.stage(&stage);
         let progress = &self.progress;
         let mut made = |bytes: u64| progress.tick(&stage, &format!(": {}", units::bytes(bytes as f64)));
-        let bare_core = content::core(self.bed, "bare.core", sizes.core, SEED, &mut made)?;
-        let core = content::core(self.bed, "cached.core", sizes.core, SEED, &mut made)?;
+        let bare_core = content::core(self.bed, "bare.core", plan::CORE, SEED, &mut made)?;
+        let core = content::core(self.bed, "cached.core", plan::CORE, SEED, &mut made)?;
         self.progress.stage("starting the bare core and the cached volume");
         let bare = self.bed.loligo("bare", &bare_args(&disk_model(&bare_core)))?;
         let volume = Volume {
             stats: Some(self.bed.path(STATS)),
             flush_on_stop: true,
-            ..self.bed.volume("cache", sizes.cache, disk_model(&core))
+            ..self.bed.volume("cache", plan::CACHE, disk_model(&core))
         };
         let cached = self.bed.serve("cached", &volume)?;
         self.commands.extend([bare.command().to_owned(), cached.command().to_owned()]);
@@ -186,17 +177,16 @@ impl<'a> Demo<'a> {
 
     /// Checks the volume as clients see it; its digests.
     fn check_volume(&mut self, cached: &Target) -> Result<Digests> {
-        let sizes = &self.opts.sizes;
-        let region = units::bytes(sizes.region() as f64);
+        let region = units::bytes(plan::REGION as f64);
         self.verify(
             &format!("{region} with CRC32C written before the loads, read through NBD by fio"),
-            &plan::checksummed(sizes, cached.clone()),
+            &plan::checksummed(cached.clone()),
         )?;
         self.verify(
             &format!(
                 "{region} written twice in 4 KiB blocks: every block is the newer one, read through NBD by fio"
             ),
-            &plan::versioned(sizes, cached.clone(), 2),
+            &plan::versioned(cached.clone(), 2),
         )?;
         let (socket, stop) = (self.bed.path("cached.nbd"), self.bed.stop());
         self.digest("reading the whole volume through NBD", |tick| {
@@ -206,15 +196,14 @@ impl<'a> Demo<'a> {
 
     /// The file of the core alone holds what clients have `seen`.
     fn check_core(&mut self, core: &Path, seen: &Digests) -> Result<()> {
-        let sizes = &self.opts.sizes;
         let file = || Target::File { path: core.to_owned(), engine: FileEngine::Psync, direct: false };
         self.verify(
             "the same CRC32C data, read by fio from the core file alone after the stop",
-            &plan::checksummed(sizes, file()),
+            &plan::checksummed(file()),
         )?;
         self.verify(
             "the same newer blocks, read by fio from the core file alone after the stop",
-            &plan::versioned(sizes, file(), 2),
+            &plan::versioned(file(), 2),
         )?;
         let stop = self.bed.stop();
         let lies = self.digest("reading the core file", |tick| Digests::of_file(core, stop, tick))?;
@@ -224,21 +213,20 @@ impl<'a> Demo<'a> {
         }
         self.check(
             "every byte of the core file after the stop is what clients read from the volume before it",
-            sizes.core,
+            plan::CORE,
             difference.is_none(),
         );
-        let same = verify::untouched_is_untouched(core, sizes, SEED)?;
+        let same = verify::untouched_is_untouched(core, SEED)?;
         self.check(
             "a region that nothing wrote to still holds its first content on the core",
-            sizes.region(),
+            plan::REGION,
             same,
         );
         Ok(())
     }
 
     fn report(self, facts: Facts, warmth: &str) -> Report {
-        let [core, cache] =
-            [self.opts.sizes.core, self.opts.sizes.cache].map(|size| units::bytes(size as f64));
+        let [core, cache] = [plan::CORE, plan::CACHE].map(|size| units::bytes(size as f64));
         let setup = [
             (
                 "Core",
@@ -283,7 +271,7 @@ impl<'a> Demo<'a> {
         let mut speeds = Vec::new();
         for pass in 1..=4 {
             let stage = format!("warming the cache, pass {pass}");
-            let result = self.load(&stage, &plan::warm_up(&self.opts.sizes, cached.target()))?;
+            let result = self.load(&stage, &plan::warm_up(cached.target()))?;
             speeds.push(result.bytes_per_second);
             self.progress.say(&format!("warm-up pass {pass}: {}/s", units::bytes(result.bytes_per_second)));
             if pass > 2 && result.bytes_per_second > 4.0 * speeds[0] {
@@ -336,9 +324,7 @@ impl<'a> Demo<'a> {
     /// Lets the last load's dirty data drain, so that one load's backlog is not the next one's cost.
     fn settle(&mut self) -> Result<(), Interrupted> {
         let begun = Instant::now();
-        while begun.elapsed() < self.opts.times.settle
-            && self.watch.last().is_some_and(|stats| stats.dirty() > 0.05)
-        {
+        while begun.elapsed() < plan::SETTLE && self.watch.last().is_some_and(|stats| stats.dirty() > 0.05) {
             self.bed.stop().sleep(Duration::from_millis(100))?;
             self.watch.look();
             self.progress.tick("letting dirty data drain", &dirty(&self.watch));

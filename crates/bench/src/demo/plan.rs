@@ -5,91 +5,39 @@ use std::time::Duration;
 use crate::fio::{Job, Rw, Target, Verify};
 use crate::units;
 
-/// Sizes of the demo's parts, all in bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct Sizes {
-    /// The core.
-    pub core: u64,
-    /// The cache file.
-    pub cache: u64,
-}
+/// Bytes of the core.
+pub(super) const CORE: u64 = 1 << 30;
+/// Bytes of the cache file.
+pub(super) const CACHE: u64 = 256 << 20;
+/// Bytes of each of the verified regions.
+pub(super) const REGION: u64 = CORE / 32;
+/// The part of the core that the measured loads use; the rest is for verification.
+pub(super) const LOAD: u64 = CORE - 4 * REGION;
+/// Range of the reads that are warm: half the cache.
+pub(super) const WORKING_SET: u64 = CACHE / 2;
+/// Offset of the region that no load touches: it keeps the content the core was made with.
+pub(super) const UNTOUCHED: u64 = LOAD;
+/// Offset of the region written before the loads, with checksums.
+pub(super) const EARLY: u64 = CORE - 2 * REGION;
+/// Offset of the region written before the loads and again after them, with version words.
+pub(super) const REWRITTEN: u64 = CORE - REGION;
+/// Free space that a run needs: two cores and a cache, and some slack for logs.
+pub(super) const NEED: u64 = 2 * CORE + CACHE + (64 << 20);
 
-impl Default for Sizes {
-    fn default() -> Sizes {
-        Sizes { core: 1 << 30, cache: 256 << 20 }
-    }
-}
+/// Length of each random load but the write.
+const RANDOM: Duration = Duration::from_secs(10);
+/// Of the random write on the bare core.
+const WRITE_BARE: Duration = Duration::from_secs(20);
+/// Of the random write on the cached one: from an empty cache through a full one.
+const WRITE_CACHED: Duration = Duration::from_secs(55);
+/// Of each sequential load.
+const SEQUENTIAL: Duration = Duration::from_secs(6);
+/// Most that dirty data is waited for between two loads.
+pub(super) const SETTLE: Duration = Duration::from_secs(12);
 
-impl Sizes {
-    /// The part of the core that the measured loads use; the rest is for verification.
-    pub(super) fn load(&self) -> u64 {
-        self.core - 4 * self.region()
-    }
-
-    /// Range of the reads that are warm: half the cache.
-    pub(super) fn working_set(&self) -> u64 {
-        (self.cache / 2).min(self.load())
-    }
-
-    /// Length of each of the verified regions.
-    pub(super) fn region(&self) -> u64 {
-        self.core / 32
-    }
-
-    /// Offset of the region that no load touches: it keeps the content the core was made with.
-    pub(super) fn untouched(&self) -> u64 {
-        self.load()
-    }
-
-    /// Offset of the region written before the loads, with checksums.
-    pub(super) fn early(&self) -> u64 {
-        self.core - 2 * self.region()
-    }
-
-    /// Offset of the region written before the loads and again after them, with version words.
-    pub(super) fn rewritten(&self) -> u64 {
-        self.core - self.region()
-    }
-
-    /// Free space that a run needs: two cores and a cache, and some slack for logs.
-    pub(super) fn need(&self) -> u64 {
-        2 * self.core + self.cache + (64 << 20)
-    }
-}
-
-/// How long each load runs.
-#[derive(Debug, Clone, Copy)]
-pub struct Times {
-    /// 4K random read and 70/30, each side.
-    pub random: Duration,
-    /// 4K random write on the bare core.
-    pub write_bare: Duration,
-    /// 4K random write through the cache: several times as long as it takes to fill it.
-    pub write_cached: Duration,
-    /// 512K sequential, each side and direction.
-    pub sequential: Duration,
-    /// At most this long between two loads for the dirty data to drain.
-    pub settle: Duration,
-}
-
-impl Default for Times {
-    fn default() -> Times {
-        Times {
-            random: Duration::from_secs(10),
-            write_bare: Duration::from_secs(20),
-            write_cached: Duration::from_secs(55),
-            sequential: Duration::from_secs(6),
-            settle: Duration::from_secs(12),
-        }
-    }
-}
-
-impl Times {
-    /// About how long a whole run takes.
-    pub(super) fn expected(&self) -> Duration {
-        let loads = self.random * 4 + self.write_bare + self.write_cached + self.sequential * 4;
-        loads + self.settle + Duration::from_secs(35)
-    }
+/// Length of a whole run, about.
+pub(super) fn expected() -> Duration {
+    RANDOM * 4 + WRITE_BARE + WRITE_CACHED + SEQUENTIAL * 4 + SETTLE + Duration::from_secs(35)
 }
 
 /// One load of the demo.
@@ -108,8 +56,7 @@ pub(super) struct Load {
 }
 
 /// The loads in the order in which they run: those on the warm working set come before the one that pushes it out.
-pub(super) fn loads(sizes: &Sizes, times: &Times) -> Vec<Load> {
-    let (set, all) = (sizes.working_set(), sizes.load());
+pub(super) fn loads() -> Vec<Load> {
     let random = |name, rw, range, bare, cached, detail: String| Load {
         name,
         detail: format!("{detail}, depth 32"),
@@ -127,17 +74,17 @@ pub(super) fn loads(sizes: &Sizes, times: &Times) -> Vec<Load> {
         rw,
         block: 512 << 10,
         depth: 4,
-        range: all,
-        bare: times.sequential,
-        cached: times.sequential,
+        range: LOAD,
+        bare: SEQUENTIAL,
+        cached: SEQUENTIAL,
         fills: false,
     };
-    let warm = format!("warm working set of {}", units::bytes(set as f64));
-    let whole = format!("uniform over {}", units::bytes(all as f64));
+    let warm = format!("warm working set of {}", units::bytes(WORKING_SET as f64));
+    let whole = format!("uniform over {}", units::bytes(LOAD as f64));
     vec![
-        random("4K random read", Rw::RandRead, set, times.random, times.random, warm.clone()),
-        random("4K random 70/30", Rw::RandMix(70), set, times.random, times.random, warm),
-        random("4K random write", Rw::RandWrite, all, times.write_bare, times.write_cached, whole),
+        random("4K random read", Rw::RandRead, WORKING_SET, RANDOM, RANDOM, warm.clone()),
+        random("4K random 70/30", Rw::RandMix(70), WORKING_SET, RANDOM, RANDOM, warm),
+        random("4K random write", Rw::RandWrite, LOAD, WRITE_BARE, WRITE_CACHED, whole),
         sequential("512K sequential read", Rw::Read),
         sequential("512K sequential write", Rw::Write),
     ]
@@ -151,20 +98,20 @@ impl Load {
 }
 
 /// One pass over the working set.
-pub(super) fn warm_up(sizes: &Sizes, target: Target) -> Job {
-    Job::new(target, Rw::Read, 64 << 10, 8).within(0, sizes.working_set())
+pub(super) fn warm_up(target: Target) -> Job {
+    Job::new(target, Rw::Read, 64 << 10, 8).within(0, WORKING_SET)
 }
 
 /// Large writes with address and CRC32C in every block.
-pub(super) fn checksummed(sizes: &Sizes, target: Target) -> Job {
-    let mut job = Job::new(target, Rw::Write, 128 << 10, 8).within(sizes.early(), sizes.region());
+pub(super) fn checksummed(target: Target) -> Job {
+    let mut job = Job::new(target, Rw::Write, 128 << 10, 8).within(EARLY, REGION);
     job.verify = Some(Verify::Crc32c);
     job
 }
 
 /// Small random writes, each block with its address and the word of this version.
-pub(super) fn versioned(sizes: &Sizes, target: Target, version: u8) -> Job {
-    let mut job = Job::new(target, Rw::RandWrite, 4096, 16).within(sizes.rewritten(), sizes.region());
+pub(super) fn versioned(target: Target, version: u8) -> Job {
+    let mut job = Job::new(target, Rw::RandWrite, 4096, 16).within(REWRITTEN, REGION);
     job.verify = Some(Verify::Version(0x10f1_1600 + u32::from(version)));
     job.seed = u64::from(version);
     job
@@ -176,22 +123,18 @@ mod tests {
 
     #[test]
     fn verified_regions_lie_outside_the_loads_and_apart() {
-        let sizes = Sizes::default();
-        let region = sizes.region();
-        assert_eq!(region, 32 << 20);
-        let starts = [sizes.untouched(), sizes.early(), sizes.rewritten()];
-        assert!(
-            starts[0] >= sizes.load() && starts[0] + region <= starts[1] && starts[1] + region <= starts[2]
-        );
-        assert_eq!(starts[2] + region, sizes.core);
-        for load in loads(&sizes, &Times::default()) {
-            assert!(load.range <= sizes.load(), "{}", load.name);
+        assert_eq!(REGION, 32 << 20);
+        let starts = [UNTOUCHED, EARLY, REWRITTEN];
+        assert!(starts[0] >= LOAD && starts[0] + REGION <= starts[1] && starts[1] + REGION <= starts[2]);
+        assert_eq!(starts[2] + REGION, CORE);
+        for load in loads() {
+            assert!(load.range <= LOAD, "{}", load.name);
         }
-        assert!(sizes.working_set() < sizes.cache);
+        assert!(WORKING_SET < CACHE);
     }
 
     #[test]
     fn the_default_run_is_expected_to_end_within_four_minutes() {
-        assert!(Times::default().expected() < Duration::from_secs(230));
+        assert!(expected() < Duration::from_secs(230));
     }
 }

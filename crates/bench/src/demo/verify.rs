@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::content::pattern;
-use super::plan::Sizes;
+use super::plan;
 use crate::interrupt::Interrupt;
 use crate::nbd::Client;
 
@@ -70,11 +70,11 @@ impl Digests {
 }
 
 /// Whether the region that no load touched still holds, on the core file, what it was made with.
-pub(super) fn untouched_is_untouched(core: &Path, sizes: &Sizes, seed: u64) -> Result<bool> {
+pub(super) fn untouched_is_untouched(core: &Path, seed: u64) -> Result<bool> {
     let file = File::open(core)?;
     let mut found = vec![0; PIECE as usize];
     let mut expected = Vec::with_capacity(PIECE as usize);
-    for at in (sizes.untouched()..sizes.untouched() + sizes.region()).step_by(PIECE as usize) {
+    for at in (plan::UNTOUCHED..plan::UNTOUCHED + plan::REGION).step_by(PIECE as usize) {
         expected.clear();
         pattern(seed, at, PIECE, &mut expected);
         file.read_exact_at(&mut found, at)?;

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use loligo_block::{Answer, Buf, ReqError, ReqKind, Request};
 use loligo_export::Volume;
 use loligo_shard::Local;
+use serde::Serialize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ const USED: u64 = 8 << 20;
 const LOST: Duration = Duration::from_secs(60);
 
 /// The latencies of clients at a fixed rate.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Steady {
     pub(super) iops: f64,
     pub(super) p50: f64,

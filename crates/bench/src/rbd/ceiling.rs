@@ -42,7 +42,7 @@ impl Ceiling {
     /// The load on both, one after the other.
     pub(crate) fn measure(&self, bench: &Bench<'_>, cell: &Cell, round: usize) -> Result<Parts> {
         let of = |target, side: &str| -> Result<Measured> {
-            let run = bench.run(&cell.job(target, Duration::ZERO, bench.record.seed()))?;
+            let run = bench.bed.run(&cell.job(target, Duration::ZERO, bench.record.seed()))?;
             bench.record.tell(&cell.what, side, round, &run);
             Ok(run)
         };

@@ -189,7 +189,7 @@ impl Bench<'_> {
     /// One native run.
     pub(crate) fn native(&mut self, cell: &Cell, librbd: Librbd, round: usize) -> Result<Measured> {
         let target = self.cluster.native(&self.native, librbd);
-        let run = self.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), self.record.seed()))?;
+        let run = self.bed.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), self.record.seed()))?;
         let side = if librbd == Librbd::Uncached { "librbd, no cache" } else { "librbd as shipped" };
         self.record.tell(&cell.what, side, round, &run);
         Ok(run)
@@ -223,7 +223,7 @@ impl Bench<'_> {
             }
             Before::Nothing => {}
         }
-        let run = self.run(&cell.job(cached.target(), cell.ramp, self.record.seed()))?;
+        let run = self.bed.run(&cell.job(cached.target(), cell.ramp, self.record.seed()))?;
         cached.check()?;
         self.record.tell(&cell.what, "cached", round, &run);
         Ok(run)

@@ -27,7 +27,6 @@ pub use cluster::Source;
 pub(crate) use cluster::{Cluster, Librbd};
 
 use crate::bed::{Bed, Place};
-use crate::fio::{Job, Measured};
 use crate::folder::LAB;
 use crate::marks::{Outcome, Record, Words};
 use crate::units;
@@ -261,16 +260,6 @@ impl<'a> Bench<'a> {
         self.record.say(&format!("serving an image through a cache of {}", units::bytes(cache_bytes as f64)));
         let core = self.cluster.core(image);
         Cached::start(self.bed, name, core, cache_bytes, mode, self.opts.destage.as_deref())
-    }
-
-    /// Runs a load.
-    pub(crate) fn run(&self, job: &Job) -> Result<Measured> {
-        self.bed.run(job)
-    }
-
-    /// Runs a load, calling `tick` several times a second.
-    pub(crate) fn run_watched(&self, job: &Job, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
-        self.bed.run_watched(job, tick)
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
     for round in 0..bench.opts.rounds {
         cached.fill()?;
         let (before, used) = (cached.stats()?, cached.cpu()?);
-        let run = bench.run(&cell.job(cached.target(), Duration::ZERO, bench.record.seed()))?;
+        let run = bench.bed.run(&cell.job(cached.target(), Duration::ZERO, bench.record.seed()))?;
         let served = (cached.cpu()? - used) / run.requests as f64;
         let during = cached.stats()?.destaged_blocks - before.destaged_blocks;
         let (before, used) = (cached.stats()?, cached.cpu()?);
@@ -58,7 +58,7 @@ fn native(bench: &mut Bench<'_>, cell: &Cell, round: usize) -> Result<f64> {
     let mut nothing = Job::new(target, Rw::RandWrite, 4096, 1);
     nothing.total = Some(4096);
     let begun = cpu::of_children()?;
-    bench.run(&nothing)?;
+    bench.bed.run(&nothing)?;
     let idle = cpu::of_children()?;
     let run = bench.native(cell, Librbd::Uncached, round)?;
     Ok((cpu::of_children()? - idle - (idle - begun)) / run.requests as f64)

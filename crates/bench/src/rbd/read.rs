@@ -37,7 +37,7 @@ pub(crate) fn sweep(
     size: u64,
 ) -> Result<(f64, f64)> {
     let before = cached.stats()?;
-    let run = bench.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8).within(offset, size))?;
+    let run = bench.bed.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8).within(offset, size))?;
     Ok((run.bytes_per_second, cached.stats()?.hits_since(&before)))
 }
 
