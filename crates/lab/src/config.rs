@@ -47,6 +47,15 @@ impl std::str::FromStr for Data {
     }
 }
 
+/// An option as it is typed, `KEY=VALUE`.
+///
+/// # Errors
+/// How to write it.
+pub fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// The hosts of daemons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -4,10 +4,13 @@
 mod arm;
 mod scan;
 
+use std::num::ParseIntError;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use loligo_lab::config::{Data, Kind as DiskKind, LabConfig};
+use loligo_block::parse_size;
+use loligo_lab::config::{Data, Kind as DiskKind, LabConfig, key_value};
 
 use crate::bed::{Bed, Place};
 use crate::fio::{Job, Measured, Rw};
@@ -44,9 +47,9 @@ const WORDS: Words = Words {
     sides: ["bare OSDs", "cached OSDs"],
 };
 
-/// The measurements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+/// The measurements, in the order in which they are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Load {
     /// 4K random writes past a full cache.
     Full,
     /// 512K in order, through caches of a quarter of the data.
@@ -57,77 +60,46 @@ pub enum Load {
     Room,
 }
 
-impl Load {
-    /// All of them, in the order in which they are measured.
-    pub const ALL: [Load; 4] = [Load::Full, Load::Sequential, Load::Scans, Load::Room];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Load::Full => "full",
-            Load::Sequential => "sequential",
-            Load::Scans => "scans",
-            Load::Room => "room",
-        }
-    }
+fn seconds(text: &str) -> Result<Duration, ParseIntError> {
+    text.parse().map(Duration::from_secs)
 }
 
-impl std::str::FromStr for Load {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Load> {
-        let found = Load::ALL.into_iter().find(|l| l.name() == text);
-        found.with_context(|| {
-            format!("there is no load '{text}': use {}", Load::ALL.map(Load::name).join(", "))
-        })
-    }
-}
-
-/// How it is measured.
-#[derive(Debug, Clone)]
+/// How it is measured
+#[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Program, folder, interrupt.
-    pub place: Place,
-    /// The measurements.
-    pub loads: Vec<Load>,
-    /// OSDs of each lab.
-    pub osds: u32,
-    /// Copies.
-    pub replicas: u32,
-    /// Bytes of the image.
-    pub image: u64,
-    /// Bytes of each OSD's cache where it is to become full.
-    pub cache: u64,
-    /// Triples of runs.
-    pub rounds: usize,
-    /// Length of a run.
-    pub time: Duration,
-    /// How long a full cache is written to before it is measured.
-    pub settle: Duration,
-    /// The folder that the caches lie in, if not beside the disks.
-    pub cache_dir: Option<std::path::PathBuf>,
-    /// Tunables of the caches.
-    pub cache_set: Vec<(String, String)>,
+    /// What is measured: full, sequential, scans, room [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', hide_possible_values = true)]
+    loads: Vec<Load>,
+    /// Seconds of each run
+    #[arg(long = "seconds", value_name = "S", default_value = "20", value_parser = seconds)]
+    time: Duration,
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Seconds that a full cache is written to before it is measured
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    settle: Duration,
+    /// OSDs of each lab
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    osds: u32,
+    /// Copies of each object
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    replicas: u32,
+    /// Bytes of the image
+    #[arg(long = "image-size", value_name = "SIZE", default_value = "1g", value_parser = parse_size)]
+    image: u64,
+    /// Bytes of each OSD's cache where it is to become full
+    #[arg(long = "cache-size", value_name = "SIZE", default_value = "256m", value_parser = parse_size)]
+    cache: u64,
+    /// The folder that the caches lie in [default: beside the disks]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// A tunable of the caches, as 'loligo param' names it; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    cache_set: Vec<(String, String)>,
 }
 
 impl Options {
-    /// Two OSDs, two copies, an image of 1 GiB, caches of a quarter of what an OSD holds of it, five rounds of 20 s.
-    pub fn new(place: Place) -> Options {
-        Options {
-            place,
-            loads: Load::ALL.to_vec(),
-            osds: 2,
-            replicas: 2,
-            image: 1 << 30,
-            cache: 256 << 20,
-            rounds: 5,
-            time: Duration::from_secs(20),
-            settle: Duration::from_secs(60),
-            cache_dir: None,
-            cache_set: Vec::new(),
-        }
-    }
-
     /// Bytes of the image that one OSD holds.
     fn per_osd(&self) -> u64 {
         self.image * u64::from(self.replicas) / u64::from(self.osds.max(1))
@@ -172,9 +144,9 @@ struct Bench<'a> {
 ///
 /// # Errors
 /// Where a lab does not come up, fio fails, or after an interrupt. A missed mark is no error.
-pub fn run(opts: &Options) -> Result<Outcome> {
+pub fn run(place: &Place, opts: &Options) -> Result<Outcome> {
     ensure!(opts.rounds > 0, "at least one round is needed");
-    let place = Place { verbose: false, ..opts.place.clone() };
+    let place = Place { verbose: false, ..place.clone() };
     let bed = Bed::new(&place, opts.need())?;
     let mut bench = Bench { opts, record: Record::new() };
     let up = |bench: &Bench<'_>, name: &str, kind: Kind, cache: u64| {
@@ -183,7 +155,7 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     let bare = up(&bench, "bare", Kind::Bare, 0)?;
     let small = up(&bench, "small", Kind::Cached, opts.cache)?;
     let mut setup = setup(opts, &bare, &small)?;
-    let wanted = |load: Load| opts.loads.contains(&load);
+    let wanted = |load: Load| opts.loads.is_empty() || opts.loads.contains(&load);
     if wanted(Load::Full) {
         bench.past_full(&bare, &small)?;
     }

@@ -1,8 +1,7 @@
 //! `loligo bench rbd`.
 
-use super::{Form, check_report, ended, print_marks};
+use super::{Shown, ended};
 use anyhow::{Result, bail};
-use loligo_bench::bed::Place;
 use loligo_bench::rbd::{self, FIGURES, Options, Source};
 use loligo_lab::config::{Data, LabConfig};
 use std::path::PathBuf;
@@ -85,18 +84,8 @@ pub(crate) struct Args {
     /// How the cache destages: auto, grouped or librbd [default: as 'loligo serve' does]
     #[arg(long, value_name = "HOW")]
     destage: Option<String>,
-    /// Parent of the scratch folder, which holds the caches and the lab [default: the system's temporary folder]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Write a page with tables and plots
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
-    /// Print a Markdown table
-    #[arg(long)]
-    markdown: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 /// A size that an image's writes can have.
@@ -108,25 +97,11 @@ fn block(text: &str) -> Result<u64, String> {
 
 /// Measures.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
-    ended(measure(a))
-}
-
-fn measure(a: Args) -> Result<()> {
-    let options = options(&a)?;
-    let outcome = rbd::run(&options)?;
-    if let Some(path) = &a.report {
-        outcome.report().write(path)?;
-    }
-    let form = Form { json: a.json, markdown: a.markdown };
-    print_marks(form, &outcome, &outcome.table(), outcome.notes(), &outcome.setup, outcome.missed())
+    ended(options(&a).and_then(|options| a.shown.show(&rbd::run(&options)?)))
 }
 
 fn options(a: &Args) -> Result<Options> {
-    let mut place = Place::here()?;
-    if let Some(dir) = &a.dir {
-        place.dir.clone_from(dir);
-    }
-    check_report(a.report.as_ref())?;
+    let place = a.shown.place()?;
     if matches!(a.data, Data::Devices(_)) {
         bail!("--data: file or hdd; for OSDs on devices bring a lab up and name it with --lab");
     }
