@@ -1,6 +1,6 @@
 //! `loligo cache`: devices that many cores share.
 
-use crate::outcome::{Json, Patience, refuse};
+use crate::outcome::{Json, Patience, refuse, show};
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
@@ -9,7 +9,7 @@ use loligo_client::api::pool::{AttachCore, DetachCore, PoolView, ResizeCore, vie
 use loligo_client::api::status::Status;
 use loligo_client::api::volume::ChangeState;
 use loligo_client::client::{DaemonClient, Until};
-use loligo_log::{out, outln, say};
+use loligo_log::{outln, say};
 use loligo_volume::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -232,11 +232,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 Some(beside) => beside.view,
                 None => Pool::open_idle(&path)?.view()?,
             };
-            if json {
-                out!("{}\n", serde_json::to_string_pretty(&json!(view))?);
-            } else {
-                view_rows(&view).iter().for_each(|row| outln!("{row}"));
-            }
+            show(json, &view, || view_rows(&view).iter().for_each(|row| outln!("{row}")))?;
         }
         Command::Attach { path, core, name, min, max, weight, shards, timeout, json } => {
             let wanted = Attach { number: core, name, min, max, weight, shards };

@@ -1,5 +1,6 @@
 //! `loligo doctor`.
 
+use crate::outcome::show;
 use anyhow::Result;
 use loligo_doctor::{Finding, Verdict, examine};
 use loligo_log::{one_line, out};
@@ -35,11 +36,7 @@ pub(crate) struct Args {
 /// Looks.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let findings = examine(a.config.as_deref());
-    if a.json {
-        out!("{}\n", serde_json::to_string_pretty(&json!({ "findings": findings }))?);
-    } else {
-        out!("{}", text(&findings, a.verbose));
-    }
+    show(a.json, json!({ "findings": findings }), || out!("{}", text(&findings, a.verbose)))?;
     let bad = findings.iter().any(|f| f.verdict == Verdict::Bad);
     Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

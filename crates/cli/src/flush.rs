@@ -1,8 +1,7 @@
 //! `loligo flush`.
 
-use crate::outcome::{Json, Patience};
+use crate::outcome::Named;
 use anyhow::Result;
-use loligo_client::client::Client;
 use std::process::ExitCode;
 
 /// Write everything dirty to the core
@@ -11,17 +10,13 @@ use std::process::ExitCode;
 /// match its checksum is never written: the command then names its address, fails, and the data stays dirty.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The volume
-    name: String,
     #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
-    json: Json,
+    of: Named,
 }
 
 /// Flushes.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
-    let volume = Client::new(&a.name)?.waiting(a.patience.until(), a.patience.limit());
-    a.json.flushed(&a.name, &volume.flush()?)?;
+    let flush = a.of.client()?.flush()?;
+    a.of.json.flushed(&a.of.name, &flush)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,8 @@
 //! `loligo inspect`.
 
+use crate::outcome::show;
 use anyhow::Result;
-use loligo_log::{out, outln};
+use loligo_log::outln;
 use loligo_volume::offline::{inspect, inspection_json, inspection_rows};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,9 +23,7 @@ pub(crate) struct Args {
 /// Checks.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let found = inspect(&a.path)?;
-    if a.json {
-        out!("{}\n", serde_json::to_string_pretty(&inspection_json(&found))?);
-    } else {
+    show(a.json, inspection_json(&found), || {
         for (label, value) in inspection_rows(&found) {
             outln!("{label:<14} {value}");
         }
@@ -32,6 +31,6 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
             let whose = if damage.dirty { "DAMAGED, not on the core" } else { "damaged" };
             outln!("{whose}: {}", damage.what);
         }
-    }
+    })?;
     Ok(if found.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,6 +1,6 @@
 //! `loligo lab`.
 
-use crate::outcome::Json;
+use crate::outcome::{Json, show as show_as};
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
 use loligo_bench::table::Table;
@@ -280,11 +280,7 @@ fn config(a: Up) -> Result<LabConfig> {
 
 fn show(a: &Look) -> Result<ExitCode> {
     let s = status::status(&a.place.dir())?;
-    if a.json {
-        out!("{}\n", serde_json::to_string_pretty(&s)?);
-    } else {
-        print(&s);
-    }
+    show_as(a.json, &s, || print(&s))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,6 @@
 //! `loligo mode`.
 
 use crate::outcome::{Json, Patience};
-use crate::values;
 use anyhow::{Context, Result};
 use loligo_client::client::Client;
 use loligo_format::mode::Mode;
@@ -19,7 +18,6 @@ pub(crate) struct Args {
     /// The volume
     name: String,
     /// wt, wb, wa, wi, wo or pt; left out: show it
-    #[arg(value_parser = values::mode)]
     mode: Option<Mode>,
     /// Wait until everything dirty is on the core
     #[arg(long, requires = "mode")]

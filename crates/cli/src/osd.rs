@@ -119,7 +119,7 @@ struct BehindArgs {
     /// What is cached and what an answer waits for
     ///
     /// In wb the OSD is lost with its cache; in wt it is not, and writes are as slow as the disk.
-    #[arg(long, default_value = "wb", value_parser = crate::values::mode)]
+    #[arg(long, default_value = "wb")]
     mode: Mode,
     /// A named set of the cache's tunables
     #[arg(long, value_name = "NAME", default_value = "osd-hdd", value_parser = crate::values::profile)]

@@ -3,7 +3,7 @@
 use crate::values;
 use anyhow::{Result, bail};
 use loligo_client::api::volume::{ChangeState, FlushState};
-use loligo_client::client::Until;
+use loligo_client::client::{Client, Until};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::{Interrupted, exit_code};
 use loligo_log::{out, outln};
@@ -31,14 +31,9 @@ impl Json {
     }
 
     fn ended(self, outcome: &str, what: impl Serialize, words: impl FnOnce()) -> Result<()> {
-        if !self.json {
-            words();
-            return Ok(());
-        }
         let mut all = serde_json::to_value(what)?;
         all["outcome"] = json!(outcome);
-        out!("{}\n", serde_json::to_string_pretty(&all)?);
-        Ok(())
+        show(self.json, all, words)
     }
 
     /// How a change of a served volume ended, or that it has begun.
@@ -57,6 +52,16 @@ impl Json {
         let what = json!({ "volume": volume, "flush": flush });
         if flush.running { self.begun(what, || ()) } else { self.done(what, || ()) }
     }
+}
+
+/// Prints `what` as JSON where that is asked for; else `words` say it.
+pub(crate) fn show(json: bool, what: impl Serialize, words: impl FnOnce()) -> Result<()> {
+    if json {
+        out!("{}\n", serde_json::to_string_pretty(&what)?);
+    } else {
+        words();
+    }
+    Ok(())
 }
 
 /// For commands whose work goes on without them.
@@ -86,6 +91,24 @@ impl Patience {
     /// How long at most.
     pub(crate) fn limit(self) -> Option<Duration> {
         self.timeout
+    }
+}
+
+/// A volume that is to do something
+#[derive(Debug, clap::Args)]
+pub(crate) struct Named {
+    /// The volume
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+impl Named {
+    /// The volume, as whoever waits for it speaks to it.
+    pub(crate) fn client(&self) -> Result<Client> {
+        Ok(Client::new(&self.name)?.waiting(self.patience.until(), self.patience.limit()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `loligo param get` and `loligo param set`.
 
-use crate::outcome::Json;
+use crate::outcome::{Json, show};
 use anyhow::Result;
 use clap::Subcommand;
 use loligo_bench::table::Table;
@@ -71,15 +71,11 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.what {
         What::Get { name, key: None, json } => {
             let rows = Client::new(&name)?.params()?;
-            if json {
-                out!("{}\n", serde_json::to_string_pretty(&rows.iter().map(fields).collect::<Vec<_>>())?);
-            } else {
-                let mut table = Table::new(["parameter", "value", "range", "default"]);
-                for r in rows {
-                    table.row([r.key, r.value, r.range, r.default]);
-                }
+            show(json, rows.iter().map(fields).collect::<Vec<_>>(), || {
+                let cells = |r: &Param| [&r.key, &r.value, &r.range, &r.default].map(String::clone);
+                let table = Table::of(["parameter", "value", "range", "default"], &rows, cells);
                 out!("{}\n", table.text());
-            }
+            })?;
         }
         What::Get { name, key: Some(key), json } => {
             let rows = Client::new(&name)?.params()?;
@@ -87,11 +83,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             let unknown =
                 || Ended::refused(format!("unknown parameter '{key}': use one of {}", keys.join(", ")));
             let row = rows.iter().find(|r| r.key == key).ok_or_else(unknown)?;
-            if json {
-                out!("{}\n", serde_json::to_string_pretty(&fields(row))?);
-            } else {
-                outln!("{}", row.value);
-            }
+            show(json, fields(row), || outln!("{}", row.value))?;
         }
         What::Set { name, key, value, json } => {
             let rows = Client::new(&name)?.set_param(&key, &value)?;

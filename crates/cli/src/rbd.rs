@@ -1,6 +1,5 @@
 //! `loligo rbd`.
 
-use crate::values;
 use anyhow::Result;
 use loligo_bench::units;
 use loligo_ceph::spec::ImageSpec;
@@ -33,7 +32,6 @@ enum What {
 #[derive(Debug, clap::Args)]
 struct Status {
     /// The image: POOL[/NAMESPACE]/IMAGE
-    #[arg(value_parser = values::image)]
     image: ImageSpec,
     /// Ceph's configuration file [default: $CEPH_CONF or /etc/ceph/ceph.conf]
     #[arg(long, value_name = "FILE")]

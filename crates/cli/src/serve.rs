@@ -77,13 +77,13 @@ pub(crate) struct Args {
     ///
     /// An image must have the exclusive-lock feature, and this client holds that lock while it serves. See --steal,
     /// --destage, --lease and --snapshot-deadline.
-    #[arg(long, value_name = "SPEC", value_parser = values::core)]
+    #[arg(long, value_name = "SPEC")]
     core: CoreSpec,
     /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed unless --bare or --profile)
     ///
     /// wt: write-through. wb: write-back. wa: write-around. wi: write-invalidate. wo: write-only. pt: pass-through. The
     /// mode given here counts, whatever it was before.
-    #[arg(long, value_parser = values::mode, required_unless_present_any = ["bare", "profile"], conflicts_with = "bare")]
+    #[arg(long, required_unless_present_any = ["bare", "profile"], conflicts_with = "bare")]
     mode: Option<Mode>,
     /// A named set of tunables: osd-hdd (a Ceph OSD whose data, database and log lie on one spinning disk)
     ///
@@ -106,13 +106,13 @@ pub(crate) struct Args {
     /// ublk is a device of the kernel's own, from Linux 6.5 on with ublk_drv. The
     /// device outlives this service: while somebody has it open, a stop or a crash leaves it, requests wait, and the next
     /// start of the volume answers them. A stop deletes it where nobody has it open.
-    #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
+    #[arg(long, value_name = "ADDR", required = true)]
     listen: Vec<ExportSpec>,
     /// Whether a block device says that it has heads to move: yes, no, or as the core does
     ///
     /// Ceph takes the class of an OSD and its settings from this. Default: what holds the data says, so that an OSD on a
     /// cached disk stays one of class hdd.
-    #[arg(long, value_name = "yes|no|core", default_value = "core", value_parser = values::rotational)]
+    #[arg(long, value_name = "yes|no|core", default_value = "core")]
     rotational: Rotational,
     /// A further name of the block device, /dev/NAME, for example cas1-1; may be given several times
     ///
@@ -122,7 +122,7 @@ pub(crate) struct Args {
     /// The user that block devices belong to, for example ceph:ceph; by name or number (default: as the system has it)
     ///
     /// The kernel gives a device another number at each start, so that a chown by hand does not last.
-    #[arg(long, value_name = "USER[:GROUP]", value_parser = values::owner)]
+    #[arg(long, value_name = "USER[:GROUP]")]
     dev_owner: Option<Owner>,
     /// Serve TLS only, with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_psk")]
@@ -175,7 +175,7 @@ pub(crate) struct Args {
     #[arg(long)]
     force_without_cache: bool,
     /// How dirty data goes to an RBD image: auto, grouped (one atomic operation per object, or refuse) or librbd
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::destage)]
+    #[arg(long, value_name = "WAY", default_value = "auto")]
     destage: Destage,
     /// Answers wait while nobody has said for so long that an RBD image is still this client's
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = values::seconds)]

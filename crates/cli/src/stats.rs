@@ -1,5 +1,6 @@
 //! `loligo stats`.
 
+use crate::outcome::show;
 use anyhow::Result;
 use loligo_bench::units::{bytes, number, time};
 use loligo_client::client::Client;
@@ -25,11 +26,7 @@ pub(crate) struct Args {
 /// Shows them.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let stats = Client::new(&a.name)?.stats()?;
-    if a.json {
-        out!("{}\n", serde_json::to_string_pretty(&stats)?);
-    } else {
-        out!("{}", text(&stats));
-    }
+    show(a.json, &stats, || out!("{}", text(&stats)))?;
     Ok(ExitCode::SUCCESS)
 }
 

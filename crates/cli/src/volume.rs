@@ -3,7 +3,7 @@
 mod definition;
 mod listing;
 
-use crate::outcome::{Json, Patience, refuse};
+use crate::outcome::{Json, Named, Patience, refuse};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use listing::{list, show};
@@ -79,19 +79,13 @@ enum What {
     },
     /// Start one; that holds over restarts of the daemon
     Start {
-        /// The volume
-        name: String,
         #[command(flatten)]
         allow: Allow,
         #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        json: Json,
+        of: Named,
     },
     /// Stop one; that holds over restarts of the daemon
     Stop {
-        /// The volume
-        name: String,
         /// Write everything dirty to the core first
         #[arg(long)]
         flush: bool,
@@ -99,9 +93,7 @@ enum What {
         #[arg(long, conflicts_with = "flush")]
         force: bool,
         #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        json: Json,
+        of: Named,
     },
     /// Put a new cache in front of one that is served bare, while its clients go on; that holds over restarts
     ///
@@ -112,40 +104,22 @@ enum What {
     ///
     /// Meanwhile writes go through to the core. An interrupt (Ctrl-C) gives it up while that lasts: the volume keeps its cache then. Afterwards
     /// the device is no cache any more, as after 'loligo release'.
-    Detach {
-        /// The volume
-        name: String,
-        #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        json: Json,
-    },
+    Detach(Named),
     /// Have a served one take the size that its core has by now
     ///
     /// Mounts and block devices follow at once, ublk devices that are open from Linux 6.16 on. NBD clients follow when they connect anew. A volume does not get smaller while it is served.
     Resize {
-        /// The volume
-        name: String,
         /// Make a core in a file so long first
         #[arg(long, value_parser = crate::values::size)]
         size: Option<u64>,
         #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        json: Json,
+        of: Named,
     },
     /// Stop one and start it again, as it is defined now
     ///
     /// What can be said against its definition while it is served, as by 'loligo config check', is said before it is stopped. What only a start sees,
     /// on a device that is in use until then, is not.
-    Restart {
-        /// The volume
-        name: String,
-        #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        json: Json,
-    },
+    Restart(Named),
 }
 
 /// Permissions for one start alone.
@@ -333,11 +307,11 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 None => outln!("the cache {} at {} is forgotten", gone.uuid, gone.cache.display()),
             })?;
         }
-        What::Start { name, allow, patience, json } => {
+        What::Start { allow, of: Named { name, patience, json } } => {
             let status = patient(daemon, patience).start(&name, allow.leave())?;
             began(&name, &status, patience, json)?;
         }
-        What::Stop { name, flush, force, patience, json } => {
+        What::Stop { flush, force, of: Named { name, patience, json } } => {
             let daemon = patient(daemon, patience);
             let status = daemon.stop(&name, &Stop { flush, force })?;
             ended(&daemon, &name, &status, flush, patience, json)?;
@@ -346,13 +320,13 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             let daemon = patient(daemon, args.patience);
             args.json.changed(&daemon.attach(&args.name, &args.wanted()?)?)?;
         }
-        What::Detach { name, patience, json } => {
+        What::Detach(Named { name, patience, json }) => {
             json.changed(&patient(daemon, patience).detach(&name)?)?;
         }
-        What::Resize { name, size, patience, json } => {
+        What::Resize { size, of: Named { name, patience, json } } => {
             json.changed(&patient(daemon, patience).resize(&name, &Resize { bytes: size })?)?;
         }
-        What::Restart { name, patience, json } => {
+        What::Restart(Named { name, patience, json }) => {
             began(&name, &patient(daemon, patience).restart(&name)?, patience, json)?;
         }
     }

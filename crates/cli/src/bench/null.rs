@@ -10,7 +10,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// fuse:MOUNTPOINT or block:NAME
-    #[arg(long, value_parser = crate::values::listen)]
+    #[arg(long)]
     listen: ExportSpec,
     /// Its size
     #[arg(long, value_parser = loligo_block::parse_size)]

@@ -1,5 +1,6 @@
 //! `loligo bench trace`.
 
+use crate::outcome::show;
 use anyhow::Result;
 use loligo_bench::table::Table;
 use loligo_bench::trace;
@@ -18,7 +19,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Which policies
-    #[arg(long, value_delimiter = ',', default_value = "s3cm,lru", value_parser = kind)]
+    #[arg(long, value_delimiter = ',', default_value = "s3cm,lru")]
     policies: Vec<Kind>,
     /// Cache sizes, as fractions of the footprint
     #[arg(long, value_delimiter = ',', default_value = "0.01,0.03,0.1,0.3")]
@@ -28,16 +29,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
-    text.parse().map_err(|_| "use s3cm, lru or fifo".to_owned())
-}
-
 /// Replays.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let rows = trace::run(&a.files, &a.policies, &a.fractions, |done, all| say!("{done} of {all}"))?;
-    if a.json {
-        out!("{}\n", serde_json::to_string_pretty(&rows)?);
-    } else {
+    show(a.json, &rows, || {
         let mut table = Table::new(["trace", "policy", "fraction", "miss ratio"]);
         for r in &rows {
             table.row([
@@ -48,6 +43,6 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
             ]);
         }
         out!("{}\n", table.text());
-    }
+    })?;
     Ok(ExitCode::SUCCESS)
 }
