@@ -86,7 +86,6 @@ impl InProcess {
         let seconds = begun.elapsed().as_secs_f64();
         let at = |q: f64| histogram.value_at_quantile(q);
         Ok(Measured {
-            command: String::new(),
             requests: sent,
             seconds,
             iops: sent as f64 / seconds,
@@ -99,10 +98,7 @@ impl InProcess {
                 p999_ns: at(0.999),
                 max_ns: histogram.max(),
             },
-            series: Vec::new(),
-            logged_p99_ns: None,
-            reads: None,
-            writes: None,
+            ..Measured::default()
         })
     }
 

@@ -71,20 +71,6 @@ impl Child {
         Ok(self.exited)
     }
 
-    /// Waits for the end, calling `tick` with the time waited every 20 ms or so. On an interrupt the child is left to the
-    /// caller's drop, which kills it.
-    pub fn wait(&mut self, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> anyhow::Result<ExitStatus> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.try_wait()? {
-                return Ok(status);
-            }
-            stop.check()?;
-            tick(begun.elapsed());
-            std::thread::sleep(POLL);
-        }
-    }
-
     /// Sends SIGTERM and waits up to `limit`; `None` means that it did not end in time (and is still running).
     pub fn terminate(
         &mut self,
@@ -166,17 +152,12 @@ mod tests {
         let child =
             std::thread::spawn(|| Child::spawn(Command::new("sleep").arg("100")).unwrap()).join().unwrap();
         let mut child = child;
-        let stop = Interrupt::default();
-        let status = child.wait(&stop, &mut |_| ()).unwrap();
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None => std::thread::sleep(POLL),
+            }
+        };
         assert_eq!(describe(status), "signal 9");
-    }
-
-    #[test]
-    fn an_interrupt_ends_the_wait() {
-        let mut child = Child::spawn(Command::new("sleep").arg("100")).unwrap();
-        let stop = Interrupt::default();
-        stop.set();
-        let error = child.wait(&stop, &mut |_| ()).unwrap_err();
-        assert!(error.is::<Interrupted>());
     }
 }

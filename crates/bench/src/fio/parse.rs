@@ -7,7 +7,7 @@ use super::hist::Second;
 
 /// Latency, nanoseconds: from the moment fio has a request to its answer, handing it to the kernel included (fio's "lat").
 /// fio's "clat" begins only behind the system call that submits, which is a good part of what a raw write takes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean_ns: f64,
@@ -24,7 +24,7 @@ pub struct Latency {
 }
 
 /// The figures of one fio run, reads and writes together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The command, without the arguments that place its output.
     pub command: String,

@@ -125,7 +125,7 @@ impl Check {
 }
 
 /// Everything a report shows.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Heading.
     pub title: String,
@@ -171,15 +171,8 @@ impl Report {
             title: title.to_owned(),
             summary: summary.to_owned(),
             written: format!("Written {}.", units::utc(SystemTime::now())),
-            facts: Vec::new(),
             sides: sides.map(str::to_owned),
-            phases: Vec::new(),
-            ramp: Vec::new(),
-            listings: Vec::new(),
-            timeline: None,
-            checks: Vec::new(),
-            commands: Vec::new(),
-            notes: Vec::new(),
+            ..Report::default()
         }
     }
 

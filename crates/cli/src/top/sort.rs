@@ -39,16 +39,9 @@ impl Order {
     }
 
     /// In words.
-    pub(super) fn words(self) -> &'static str {
-        match self.by {
-            Sort::Name => "name",
-            Sort::Iops => "iops",
-            Sort::Bytes => "bytes",
-            Sort::Hits => "hits",
-            Sort::Dirty => "dirty",
-            Sort::Latency => "latency",
-            Sort::Destage => "destage",
-        }
+    pub(super) fn words(self) -> String {
+        let shown = self.by.to_possible_value();
+        shown.map_or_else(String::new, |word| word.get_name().to_owned())
     }
 
     /// Puts `rows` into it; equals stay in the order of their names.
