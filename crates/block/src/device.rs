@@ -17,7 +17,6 @@ use crate::file::DeviceFile;
 use crate::hdd::HddDevice;
 use crate::mapped::MappedDevice;
 use crate::masked_head::MaskedDevice;
-use crate::ram::RamDevice;
 use crate::uring::{Ring, UringFile};
 use crate::{Completion, Geometry, Op, Submit};
 
@@ -44,8 +43,6 @@ pub enum AnyDevice {
     File(UringFile),
     /// Some extents of one.
     Mapped(Box<MappedDevice<UringFile>>),
-    /// Memory.
-    Ram(RamDevice),
     /// The spinning-disk model over another device.
     Hdd(Box<HddDevice<AnyDevice>>),
     /// A device whose first block is masked.
@@ -61,7 +58,7 @@ impl AnyDevice {
             AnyDevice::File(d) => Some(d.file()),
             AnyDevice::Hdd(d) => d.inner().file(),
             AnyDevice::Masked(d) => d.inner().file(),
-            AnyDevice::Mapped(_) | AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
+            AnyDevice::Mapped(_) | AnyDevice::Other(_) => None,
         }
     }
 }
@@ -71,7 +68,6 @@ impl std::fmt::Debug for AnyDevice {
         match self {
             AnyDevice::File(d) => d.fmt(f),
             AnyDevice::Mapped(d) => d.fmt(f),
-            AnyDevice::Ram(d) => d.fmt(f),
             AnyDevice::Hdd(d) => d.fmt(f),
             AnyDevice::Masked(d) => d.fmt(f),
             AnyDevice::Other(d) => write!(f, "Other({:?})", d.geometry()),
@@ -84,7 +80,6 @@ macro_rules! each {
         match $self {
             AnyDevice::File($d) => $e,
             AnyDevice::Mapped($d) => $e,
-            AnyDevice::Ram($d) => $e,
             AnyDevice::Hdd($d) => $e,
             AnyDevice::Masked($d) => $e,
             AnyDevice::Other($d) => $e,
