@@ -16,7 +16,7 @@ use crate::process;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Programs that a lab needs, and the packages of Debian and Ubuntu that hold them.
-const PROGRAMS: [(&str, &str); 7] = [
+pub(crate) const PROGRAMS: [(&str, &str); 7] = [
     ("ceph-mon", "ceph-mon"),
     ("monmaptool", "ceph-mon"),
     ("ceph-mgr", "ceph-mgr"),
@@ -32,12 +32,12 @@ pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|p| p.is_file())
 }
 
-/// Ceph's programs are all here.
+/// These programs, each with its package, are all here.
 ///
 /// # Errors
 /// With the line that installs those that are not.
-pub fn installed() -> Result<()> {
-    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).collect();
+pub fn installed(programs: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<_> = programs.iter().filter(|(program, _)| find(program).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -77,23 +77,53 @@ impl Ceph {
     /// Runs `ceph ARGS` and gives what it says.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String> {
         let mut command = self.command("ceph");
-        command.args(["--connect-timeout", "30"]).args(args);
-        let what: Vec<_> = args.iter().map(|a| a.as_ref().to_string_lossy()).collect();
-        process::run(&mut command, self.limit, &self.stop).with_context(|| format!("ceph {}", what.join(" ")))
+        command.args(["--connect-timeout", "30"]);
+        ask(command, args, self.limit, &self.stop)
     }
 
     /// Runs `ceph ARGS` and reads its JSON.
     pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Value> {
-        let mut all: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
-        all.extend(["--format", "json"].map(OsStr::new));
-        let text = self.run(&all)?;
-        serde_json::from_str(&text).with_context(|| format!("what ceph said is not JSON: {}", text.trim()))
+        json(args, |all| self.run(all))
     }
 
     /// Runs another of Ceph's programs.
     pub fn tool<S: AsRef<OsStr>>(&self, program: &str, args: &[S]) -> Result<String> {
         process::run(self.command(program).args(args), self.limit, &self.stop)
     }
+}
+
+/// Runs `command`, which is `ceph` with what leads it to a cluster, for `args`, and gives what it says.
+///
+/// # Errors
+/// With what it said of its failure.
+pub fn ask<S: AsRef<OsStr>>(
+    mut command: Command,
+    args: &[S],
+    limit: Duration,
+    stop: &Interrupt,
+) -> Result<String> {
+    let what: Vec<_> = args.iter().map(|a| a.as_ref().to_string_lossy()).collect();
+    process::run(command.args(args), limit, stop).with_context(|| format!("ceph {}", what.join(" ")))
+}
+
+/// Has `run` ask for JSON with `args`, and reads it.
+///
+/// # Errors
+/// Where it fails, or says something else.
+pub fn json<S: AsRef<OsStr>>(args: &[S], run: impl FnOnce(&[&OsStr]) -> Result<String>) -> Result<Value> {
+    let mut all: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
+    all.extend(["--format", "json"].map(OsStr::new));
+    let text = run(&all)?;
+    serde_json::from_str(&text).with_context(|| format!("what ceph said is not JSON: {}", text.trim()))
+}
+
+/// A new id, as `ceph` takes it.
+///
+/// # Errors
+/// If the kernel gives none.
+pub fn uuid() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel's random ids")?;
+    Ok(text.trim().to_owned())
 }
 
 /// Takes away what would lead a program of Ceph to another cluster, and names this one.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::Progress;
-use crate::ceph::{self, Ceph};
+use crate::ceph::{self, Ceph, uuid};
 use crate::config::{Hosts, LabConfig, OsdPlan};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
@@ -50,7 +50,7 @@ pub struct UpOptions {
 /// # Errors
 /// Where something is missing, in use or fails; what had been started is stopped then, and after an interrupt removed.
 pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) -> Result<State> {
-    ceph::installed()?;
+    ceph::installed(&ceph::PROGRAMS)?;
     let at = Layout::at(&options.dir)?;
     let plans = options.config.plan()?;
     let (mut state, plans) = match State::read(&at)? {
@@ -364,11 +364,6 @@ fn free_ports(address: &str) -> Result<[u16; 2]> {
     // Both at once, so that they differ.
     let [a, b] = [bind()?, bind()?];
     Ok([a.local_addr()?.port(), b.local_addr()?.port()])
-}
-
-fn uuid() -> Result<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel's random ids")?;
-    Ok(text.trim().to_owned())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -1,9 +1,8 @@
 //! The cluster's own commands, and what they say of one OSD.
 
 use anyhow::{Context, Result, ensure};
-use loligo_lab::ceph::find;
 use loligo_lab::interrupt::Interrupt;
-use loligo_lab::process;
+use loligo_lab::{ceph, process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -47,10 +46,7 @@ impl Access {
     /// One of Ceph's programs, told of this cluster by its environment: for those whose first word must be what they are to do.
     pub(crate) fn tool(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
-            command.env_remove(name);
-        }
-        command.env("CEPH_CONF", &self.conf);
+        ceph::own_environment(&mut command, &self.conf);
         command
     }
 }
@@ -128,10 +124,7 @@ impl Cluster {
     /// # Errors
     /// With what it said of its failure.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String> {
-        let mut command = self.ceph();
-        let what: Vec<_> = args.iter().map(|a| a.as_ref().to_string_lossy()).collect();
-        process::run(command.args(args), LIMIT, &self.stop)
-            .with_context(|| format!("ceph {}", what.join(" ")))
+        ceph::ask(self.ceph(), args, LIMIT, &self.stop)
     }
 
     /// Runs `ceph ARGS` and reads its JSON.
@@ -139,10 +132,7 @@ impl Cluster {
     /// # Errors
     /// Where it fails, or says something else.
     pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Value> {
-        let mut all: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
-        all.extend(["--format", "json"].map(OsStr::new));
-        let text = self.run(&all)?;
-        serde_json::from_str(&text).with_context(|| format!("what ceph said is not JSON: {}", text.trim()))
+        ceph::json(args, |all| self.run(all))
     }
 
     /// Ceph is installed and the cluster answers; its id.
@@ -150,13 +140,7 @@ impl Cluster {
     /// # Errors
     /// With the mend.
     pub fn answers(&self) -> Result<String> {
-        let missing: Vec<_> = PROGRAMS.iter().filter(|(p, _)| find(p).is_none()).collect();
-        if !missing.is_empty() {
-            let names: Vec<&str> = missing.iter().map(|m| m.0).collect();
-            let mut packages: Vec<&str> = missing.iter().map(|m| m.1).collect();
-            packages.dedup();
-            anyhow::bail!("Ceph is missing ({}): apt-get install {}", names.join(", "), packages.join(" "));
-        }
+        ceph::installed(&PROGRAMS)?;
         let conf = self.access.conf.display();
         ensure!(
             self.access.conf.is_file(),

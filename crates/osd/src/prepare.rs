@@ -20,6 +20,7 @@ use loligo_client::api::status::Status;
 use loligo_client::client::DaemonClient;
 use loligo_client::outcome::Ended;
 use loligo_format::core_label::MIN_HOME;
+use loligo_lab::ceph::uuid;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use loligo_log::say;
@@ -428,9 +429,4 @@ fn private(path: &Path, text: &str) -> Result<()> {
         std::io::Write::write_all(&mut &file, text.as_bytes())
     };
     write().with_context(|| format!("writing {}", path.display()))
-}
-
-fn uuid() -> Result<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel's random ids")?;
-    Ok(text.trim().to_owned())
 }
