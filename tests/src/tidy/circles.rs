@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// For each crate, how many of its files may lie in circles of imports. A number may only fall.
 pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("bench", 19),
-    ("block", 23),
+    ("block", 19),
     ("ceph", 8),
     ("cli", 3),
     ("client", 2),
