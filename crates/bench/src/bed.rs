@@ -18,16 +18,16 @@ use crate::server::{Ready, Server, Volume, disk_model};
 use crate::units;
 use crate::watch::{Stats, Watch};
 
-/// How long a server may take to stop.
+/// The longest that a server may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a full cache may take to reach its core at a user's word.
+/// The longest that a full cache may take to reach its core at a user's word.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A file system in memory.
 pub(crate) const MEMORY: &str = "/dev/shm";
 
-/// How long a cache may take to write its dirty data to the core.
+/// The longest that a cache may take to write its dirty data to the core.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(180);
 
 /// The place and the means of an experiment.

@@ -20,7 +20,7 @@ use crate::unknown_disk::UnknownDisk;
 /// Bytes of the core.
 const CORE: u64 = 1 << 30;
 
-/// How the experiment runs.
+/// The settings of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Sizes of the cache in percent of the core, before the disk model; none: it is left out.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// Operations between the one carried out and the one announced to its device.
 const AHEAD: usize = 1;
 
-/// How effects are carried out.
+/// The way in which effects are carried out.
 pub(crate) trait World {
     /// `op` will be carried out soon.
     fn expect(&self, _dev: Dev, _op: &Op) {}

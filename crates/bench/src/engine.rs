@@ -1,6 +1,6 @@
 //! The engine alone: one shard over memory, 4 KiB requests, CPU time of the thread that runs it.
 //!
-//! What is measured is everything a request costs but the transport: routing, index, policy, checksum, the copies to and
+//! The measurement has everything that a request costs but the transport: routing, index, policy, checksum, the copies to and
 //! from the devices' memory, journal and effects. OCF's comparable figures (memory volumes, one queue): 0.42 M/s read
 //! hits and 0.31 M/s new-line writes a core.
 

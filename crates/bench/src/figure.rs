@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::table::Table;
 
-/// How often and how long a figure is measured.
+/// The number and the length of a figure's measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Runs {
     /// Interleaved rounds; each runs every side once.

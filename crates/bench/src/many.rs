@@ -32,7 +32,7 @@ const CORE: u64 = 1024 * MIB;
 const RATE: u32 = 10;
 /// Requests that the busy core has under way.
 const DEPTH: usize = 32;
-/// How long shares are given to follow.
+/// The time that shares are given to follow.
 const FOLLOW: Duration = Duration::from_secs(40);
 
 /// Five pairs of 6 s runs.
@@ -42,7 +42,7 @@ const CORES: u16 = 64;
 /// Bytes that the two busy cores had.
 #[derive(Serialize)]
 struct Shares {
-    /// When it was looked at.
+    /// The time of the look.
     seconds: u64,
     first: u64,
     second: u64,
@@ -66,7 +66,7 @@ struct Many {
     p99: Ratio,
     /// Writes of the busy core meanwhile, requests a second.
     busy_iops: f64,
-    /// How shares followed: one core busy, then a second as well.
+    /// The course of the shares: one core busy, then a second as well.
     shares: Vec<Shares>,
     /// Cached overwrites a second of so many cores together, at 64 requests under way in all.
     together: Vec<(u16, f64)>,

@@ -113,7 +113,7 @@ pub struct Row {
     pub want: Want,
     /// The figures.
     pub ratio: Ratio,
-    /// Whether it is enough.
+    /// True if it is enough.
     pub verdict: Verdict,
     /// A remark.
     pub note: String,
@@ -166,7 +166,7 @@ impl Record {
         Record { begun: Instant::now(), seed: Cell::new(0), rows, phases, timeline: None }
     }
 
-    /// How long it has been running.
+    /// The time for which it has been running.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -226,7 +226,7 @@ impl Record {
     }
 }
 
-/// How an experiment and its sides are called.
+/// The names of an experiment and of its sides.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) title: &'static str,
@@ -296,7 +296,7 @@ impl Outcome {
         }
     }
 
-    /// How many marks were missed.
+    /// The number of marks that were missed.
     pub fn missed(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict == Verdict::Miss).count()
     }

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// In the user data of a ublk queue's entries.
 const MARK: u64 = 1 << 56;
 const RING_ENTRIES: u32 = 256;
-/// How soon the thread of a ublk queue notices that it is to end, nanoseconds.
+/// The time in which the thread of a ublk queue notices that it is to end, nanoseconds.
 const LOOK_NS: u64 = 50_000_000;
 
 /// Serves a mount with nothing, on a thread of its own.

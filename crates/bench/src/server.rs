@@ -13,7 +13,7 @@ use crate::child::{Child, describe};
 use crate::fio::Target;
 use crate::interrupt::Interrupt;
 
-/// How long a server may take to format its cache or to recover before it serves.
+/// The longest that a server may take to format its cache or to recover before it serves.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running NBD server; killed with its process group when dropped.
@@ -26,7 +26,7 @@ pub struct Server {
     export: String,
 }
 
-/// How a server says that it accepts connections.
+/// The sign by which a server says that it accepts connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Ready {
     /// It prints a line that reads `ready`.

@@ -1,6 +1,6 @@
 //! Figure 1 on a virtual clock: the engine over the spinning-disk model, minutes of load in seconds of computing.
 //!
-//! What it leaves out is everything but the disk and the cache device's latency: no transport, no processor time. It is
+//! It has the disk and the cache device's latency, and leaves out all else: no transport, no processor time. It is
 //! for trying out destage decisions; the figure that counts is measured in real time by `bench cliff`.
 
 use crate::engine::format_options;
@@ -139,10 +139,10 @@ struct Run {
     world: World,
     now: u64,
     rng: Rng,
-    /// When each request in flight was sent.
+    /// The time at which each request in flight was sent.
     started: BTreeMap<u64, u64>,
     sent: u64,
-    /// How long each answer of this second took.
+    /// The time that each answer of this second took.
     took: Vec<u64>,
     parts: Vec<Part>,
     effects: Vec<Effect>,
@@ -183,7 +183,7 @@ impl Run {
         })
     }
 
-    /// Whether fewer requests than wanted are in flight.
+    /// True if fewer requests than wanted are in flight.
     fn has_room(&self) -> bool {
         (self.started.len() as u64) < DEPTH
     }

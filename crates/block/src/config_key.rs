@@ -84,7 +84,7 @@ thread_local! {
     static FOR_FILE: RefCell<Option<Vec<ConfigKey>>> = const { RefCell::new(None) };
 }
 
-/// Whether the text that this thread spells now is for the daemon's file.
+/// True if the text that this thread spells now is for the daemon's file.
 pub(crate) fn is_for_file() -> bool {
     FOR_FILE.with_borrow(Option::is_some)
 }

@@ -6,7 +6,7 @@ use loligo_block::{Answer, Buf, IoError, Op, Reply, ReqError, ReqId, Request, Ta
 /// Nanoseconds on the runtime's monotonic clock; the engine never reads one itself.
 pub type Nanos = u64;
 
-/// Which device an effect is for.
+/// The device that an effect is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dev {
     /// The flash.
@@ -15,7 +15,7 @@ pub enum Dev {
     Core,
 }
 
-/// What the world tells the engine.
+/// The news that the world tells the engine.
 #[derive(Debug)]
 pub enum Event {
     /// A request, or the part of one that falls into this shard and one window.
@@ -35,7 +35,7 @@ pub enum Event {
     Tick,
 }
 
-/// What the router knows of a request beyond the part a shard sees.
+/// The facts that the router knows of a request beyond the part a shard sees.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hint {
     /// Bytes of the sequential stream this request continues, itself included; 0: not sequential.
@@ -119,13 +119,13 @@ impl Joint {
         Some(self.failed.take().map_or(Ok(()), Err))
     }
 
-    /// Whether every shard has said something.
+    /// True if every shard has said something.
     pub fn is_over(&self) -> bool {
         self.left == 0
     }
 }
 
-/// What the engine asks of the world.
+/// The deeds that the engine asks of the world.
 #[derive(Debug)]
 pub enum Effect {
     /// Do this; answer with [`Event::Done`] and the operation's tag.

@@ -19,11 +19,11 @@ const WATERMARK_AFTER: Nanos = 200_000_000;
 pub(crate) enum RoomFor {
     /// Changes and fills: they leave some to the others.
     Client,
-    /// What makes room: evictions, clean records, salvage.
+    /// The work that makes room: evictions, clean records, salvage.
     Housekeeping,
 }
 
-/// What makes changes durable.
+/// The work that makes changes durable.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) journal: Journal,
@@ -31,11 +31,11 @@ pub(crate) struct Commit {
     pub(crate) closed: Vec<ClosedFrame>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) intents: Intents,
-    /// Who waits for which frame to be durable, in order of the frames.
+    /// The tasks that wait for a frame to be durable, in order of the frames.
     pub(crate) durable_waiters: VecDeque<(u64, Waiter)>,
     /// The flush of the cache device that is under way.
     pub(crate) cache_flush: Option<CacheFlush>,
-    /// When the last one ended.
+    /// The end of the last one.
     pub(crate) last_flush: Nanos,
     pub(crate) core_flush: CoreFlush,
     /// Acknowledged changes that reached the core by another route than destaging.
@@ -106,12 +106,12 @@ impl Commit {
         self.durable_waiters.pop_front().map(|(_, who)| who)
     }
 
-    /// Whether somebody waits for what is durable already.
+    /// True if somebody waits for what is durable already.
     pub(crate) fn has_durable_waiter(&self) -> bool {
         self.durable_waiters.front().is_some_and(|(need, _)| *need <= self.journal.durable())
     }
 
-    /// Whether the core has acknowledged changes that no flush of it covers.
+    /// True if the core has acknowledged changes that no flush of it covers.
     pub(crate) fn core_lacks_flush(&self) -> bool {
         self.core_acked > self.core_flushed
     }
@@ -139,7 +139,7 @@ impl Commit {
         }
     }
 
-    /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
+    /// True if the journal has room for `who`'s records before a checkpoint must have freed some.
     pub(crate) fn has_room(&self, who: RoomFor) -> bool {
         let used = self.journal.used() * 16;
         let len = self.journal.len();

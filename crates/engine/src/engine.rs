@@ -33,16 +33,16 @@ use loligo_format::mode::Mode;
 use loligo_format::record::JournalId;
 use loligo_format::units::{BLOCK, Stripe};
 
-/// What a shard must know to run.
+/// The facts that a shard must know to run.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Which windows are this shard's.
+    /// The windows that are this shard's.
     pub stripe: Stripe,
-    /// Where its parts are on the cache device.
+    /// The places of its parts on the cache device.
     pub layout: ShardLayout,
-    /// What its journal and pages carry.
+    /// The identity that its journal and pages carry.
     pub id: JournalId,
-    /// What its devices are like.
+    /// The nature of its devices.
     pub devices: Devices,
     /// First byte of the core that is exported.
     pub data_start: u64,
@@ -67,15 +67,15 @@ pub struct Config {
 pub struct Engine {
     pub(crate) cfg: Config,
     pub(crate) state: State,
-    /// What clients have asked for.
+    /// The requests of clients.
     pub(crate) intake: Intake,
-    /// Which version of a block is where.
+    /// The versions of blocks, and their places.
     pub(crate) map: Map,
     /// The slots, and who gets them.
     pub(crate) space: Space,
     /// Journal, flushes, checkpoint, intents.
     pub(crate) commit: Commit,
-    /// What goes to the core, and when.
+    /// The data that goes to the core, and its time.
     pub(crate) destage: Destage,
     pub(crate) stats: Stats,
 }
@@ -148,7 +148,7 @@ impl Engine {
         self.stop_if_idle(now, fx);
     }
 
-    /// When [`Engine::settle`] wants to be called again if nothing else happens.
+    /// The time at which [`Engine::settle`] wants to be called again if nothing else happens.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if !self.state.uses_cache() {
             return None;
@@ -259,7 +259,7 @@ impl Engine {
         self.free_slots();
     }
 
-    /// Why the cache stopped acknowledging, if it did.
+    /// The reason why the cache stopped acknowledging, if it did.
     pub fn poisoned(&self) -> Option<&Failure> {
         self.state.why()
     }

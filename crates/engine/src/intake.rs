@@ -44,7 +44,7 @@ pub(crate) struct Intake {
     pub(crate) admitting: bool,
     /// Changes that wait for the thaw, with their locks.
     pub(crate) held: Vec<usize>,
-    /// How fast blocks are written into the cache.
+    /// The rate at which blocks are written into the cache.
     pub(crate) inflow: Inflow,
     /// Foreground operations at the core.
     pub(crate) core_busy: u32,
@@ -91,7 +91,7 @@ impl Intake {
         self.write(key).back().step = BackStep::Admission;
     }
 
-    /// Whether somebody waits for room that only destaging makes.
+    /// True if somebody waits for room that only destaging makes.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved && !self.waiting.is_empty()
     }

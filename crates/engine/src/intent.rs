@@ -187,7 +187,7 @@ impl Intents {
         regions
     }
 
-    /// Whether the caller must open `region`, which has closed, for those who came meanwhile.
+    /// True if the caller must open `region`, which has closed, for those who came meanwhile.
     pub(crate) fn must_reopen(&mut self, region: u32) -> bool {
         !self.regions[region as usize].waiters.is_empty() && self.must_open(region)
     }

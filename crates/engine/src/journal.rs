@@ -15,7 +15,7 @@ const LAZY: Nanos = 50_000_000;
 /// Records nobody waits for are written once there are this many bytes of them.
 const LAZY_BYTES: usize = 8 << 10;
 
-/// What happens when the completed prefix reaches a record's frame.
+/// The deed that is due when the completed prefix reaches a record's frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Action {
     /// Apply the record to the index. With the flag a put was counted as a pending dirty block, a drop as an eviction
@@ -36,7 +36,7 @@ struct Frame {
     end: u64,
 }
 
-/// Where the ring is and how it is written.
+/// The place of the ring, and the way in which it is written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
     pub(crate) base: u64,
@@ -60,9 +60,9 @@ pub(crate) struct Journal {
     pub(crate) epoch: u64,
     /// Sequence of the open frame.
     seq: u64,
-    /// Where the open frame will go, counted without wrapping.
+    /// The place that the open frame will have, counted without wrapping.
     head: u64,
-    /// Where the oldest frame that recovery would need begins.
+    /// The begin of the oldest frame that recovery would need.
     tail: u64,
     open: Vec<u8>,
     open_records: u32,
@@ -217,7 +217,7 @@ impl Journal {
         self.urgent |= self.open_records > 0;
     }
 
-    /// When the open frame falls due by age.
+    /// The time at which the open frame falls due by age.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.open_since.filter(|_| self.open_records > 0).map(|t| t + LAZY)
     }
@@ -337,7 +337,7 @@ impl Journal {
         self.tail = virt;
     }
 
-    /// Whether every record is durable.
+    /// True if every record is durable.
     pub(crate) fn all_durable(&self) -> bool {
         self.open_records == 0
             && self.writing == 0
@@ -350,12 +350,12 @@ impl Journal {
         self.all_durable() && self.stamped < self.last_record
     }
 
-    /// What is yet to take effect.
+    /// The records that are yet to take effect.
     pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
         self.flight.iter().flat_map(|f| &f.actions).chain(&self.open_actions)
     }
 
-    /// Whether a flush would make anything more durable.
+    /// True if a flush would make anything more durable.
     pub(crate) fn undurable(&self) -> bool {
         self.completed > self.durable
     }

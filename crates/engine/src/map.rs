@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Blocks that share a change stamp.
 const GROUP: u32 = 16;
 
-/// What a shard knows of its blocks.
+/// The knowledge that a shard has of its blocks.
 #[derive(Debug)]
 pub(crate) struct Map {
     /// Block to slot and back, as the completed prefix of the journal has it.
@@ -28,7 +28,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// What recovery found.
+    /// The findings of recovery.
     pub(crate) fn new(index: Index, slots: u32, tables: &Tables) -> Map {
         Map {
             index,
@@ -51,30 +51,30 @@ impl Map {
         }
     }
 
-    /// Where the change counter stands.
+    /// The present value of the change counter.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
         self.changes
     }
 
-    /// Whether `block` may have changed since the change counter stood at `stamp`.
+    /// True if `block` may have changed since the change counter stood at `stamp`.
     #[inline]
     pub(crate) fn changed_since(&self, block: u32, stamp: u64) -> bool {
         self.stamps[(block / GROUP) as usize % self.stamps.len()] > stamp || self.locks.is_locked(block)
     }
 
-    /// Whether any of the blocks is dirty.
+    /// True if any of the blocks is dirty.
     pub(crate) fn any_dirty(&self, first: u32, last: u32) -> bool {
         (first..=last).any(|b| self.index.get(b).is_some_and(|m| m.dirty != 0))
     }
 
-    /// Whether the cached version alone answers a read of the sectors `need`. `clean`: the mode serves clean versions.
+    /// True if the cached version alone answers a read of the sectors `need`. `clean`: the mode serves clean versions.
     #[inline]
     pub(crate) fn serves(&self, block: u32, meta: &Meta, need: u8, clean: bool) -> bool {
         meta.valid & need == need && (meta.dirty != 0 || (clean && !self.hidden.contains(&block)))
     }
 
-    /// Whether the cached version goes over what the core says: where it is dirty, and where a change is under way that
+    /// True if the cached version goes over what the core says: where it is dirty, and where a change is under way that
     /// may be in the core already but not yet in what other reads get from the cache.
     #[inline]
     pub(crate) fn overlays(&self, block: u32, meta: &Meta) -> bool {

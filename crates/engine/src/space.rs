@@ -20,7 +20,7 @@ const SNAPSHOT_LEAST: u64 = 16_384;
 #[derive(Debug)]
 pub(crate) struct Shrink {
     pub(crate) id: ControlId,
-    /// Where the search goes on.
+    /// The place at which the search goes on.
     pub(crate) hand: u32,
     /// Slots left of this round, and whether it found something to do.
     pub(crate) round: u32,
@@ -36,9 +36,9 @@ pub(crate) struct Space {
     pub(crate) slots: Slots,
     /// Reads of slots that are under way.
     pub(crate) tickets: Tickets,
-    /// Which clean block leaves first.
+    /// The policy that says which clean block leaves first.
     pub(crate) policy: Replacement,
-    /// Which read block comes in, and those that are read once more before they do.
+    /// The policy that says which read block comes in, and those that are read once more before they do.
     pub(crate) admission: Admission,
     pub(crate) probation: Probation,
     /// The last look for something to evict found nothing.
@@ -108,7 +108,7 @@ impl Space {
         self.slots.settle(durable, self.tickets.oldest());
     }
 
-    /// When a shrink wants to look again.
+    /// The time at which a shrink wants to look again.
     pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
         self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
     }

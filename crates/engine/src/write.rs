@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// What a change changes, and into what; nothing for a discard that allows nothing.
+    /// The blocks that a change changes, each with its new content; nothing for a discard that allows nothing.
     pub(crate) fn extent_of(&mut self, req: Request) -> Option<(u64, u64, Content)> {
         let (offset, len) = (req.offset, req.len);
         match req.kind {
@@ -95,7 +95,7 @@ impl Engine {
         content
     }
 
-    /// Whether it passes the cache by: its bytes cost the core more than its operation, or it would have to wait for room
+    /// True if it passes the cache by: its bytes cost the core more than its operation, or it would have to wait for room
     /// that destaging makes, by writing as much to the same core. It gives room instead where it covers dirty blocks;
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
@@ -310,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Whether every sector of block `m` would be overwritten by `mask`.
+    /// True if every sector of block `m` would be overwritten by `mask`.
     pub(crate) fn covers(mask: u8, meta: Meta) -> bool {
         mask == ALL || meta.valid & !mask == 0
     }

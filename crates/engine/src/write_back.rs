@@ -14,7 +14,7 @@ use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK};
 use smallvec::SmallVec;
 
-/// How much of a change may start.
+/// The part of a change that may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     /// Its next blocks, so many of them.
@@ -58,7 +58,7 @@ impl Engine {
         self.intake.admitting = false;
     }
 
-    /// Whether nobody waits any more for room that only the core could make: it takes nothing that is dirty. One that is frozen
+    /// True if nobody waits any more for room that only the core could make: it takes nothing that is dirty. One that is frozen
     /// takes nothing for now.
     pub fn gives_up(&self, now: Nanos) -> bool {
         (self.destage.is_jammed() && !self.state.has_freeze()) || self.destage.health.has_failed_long(now)
@@ -84,7 +84,7 @@ impl Engine {
         self.through(now, key, fx);
     }
 
-    /// How much of the change may start now; takes its credit from the pacer. One that is larger than the room there is
+    /// The part of the change that may start now; takes its credit from the pacer. One that is larger than the room there is
     /// takes that, and the rest of it goes on as room comes: what would have to come at once may never come.
     fn admissible(&mut self, now: Nanos, key: usize) -> Admission {
         let m = self.intake.write(key);

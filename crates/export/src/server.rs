@@ -180,7 +180,7 @@ impl Server {
         Some(id)
     }
 
-    /// Whether there is a place for a client of `peer`, after the handshakes that are to give way have done so.
+    /// True if there is a place for a client of `peer`, after the handshakes that are to give way have done so.
     fn has_place(&mut self, peer: Peer, now: Instant) -> bool {
         let most = self.limits.connections.min(1 << 16);
         // Of the last quarter of the places each peer has a few, and all of one site or user half.
@@ -328,7 +328,7 @@ impl Server {
         self.soonest = self.entries.iter().filter_map(|(_, e)| e.deadline()).min();
     }
 
-    /// When [`Server::tick`] should be called at the latest.
+    /// The latest time at which [`Server::tick`] should be called.
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         [self.soonest, self.handshakes.deadline(now)].into_iter().flatten().min()
     }
@@ -362,7 +362,7 @@ impl Server {
         })
     }
 
-    /// Whether no connection is left, and no request of one that is gone.
+    /// True if no connection is left, and no request of one that is gone.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

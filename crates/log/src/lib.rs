@@ -55,7 +55,7 @@ pub fn begin_service() -> io::Result<()> {
 /// Says `words`, in the name of `who` where there is one. They are one line, whatever names in them hold. A line that begins with `error:` or `warning:` has that
 /// priority.
 ///
-/// When this returns the line is written, or its reader is gone or does not read: then it is written later, or dropped.
+/// The line is written when this returns, unless its reader is gone or does not read: then it is written later, or dropped.
 pub fn line(who: Option<&str>, words: Arguments<'_>) {
     let words = words.to_string();
     put(Level::of(&words), who, &one_line(words.trim_end_matches('\n')), PATIENCE);

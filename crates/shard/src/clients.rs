@@ -29,7 +29,7 @@ impl Volume for Local {
     }
 }
 
-/// Who waits for one answer. One that is dropped without it is told that the volume stops, so that nobody waits for ever,
+/// The client that waits for one answer. One that is dropped without it is told that the volume stops, so that nobody waits for ever,
 /// whatever becomes of the thread.
 pub(crate) struct AnswerTo(Option<Answered>);
 
@@ -149,7 +149,7 @@ impl Clients {
         place.take_if(|mounted| mounted.session.is_over());
     }
 
-    /// What answers to requests of mounts have brought about.
+    /// The effects of answers to requests of mounts.
     pub(crate) fn follow_up(&mut self, requests: &mut Vec<Request>) {
         self.mounts.iter_mut().flatten().for_each(|mounted| mounted.session.follow_up(requests));
     }
@@ -165,7 +165,7 @@ impl Clients {
         }
     }
 
-    /// What the kernel asks by `event`.
+    /// The requests that the kernel makes by `event`.
     pub(crate) fn fired(&mut self, event: Foreign) -> Option<Request> {
         let place = self.queues.get_mut(Queue::index_of(event))?;
         let request = place.as_mut()?.fired(event);
@@ -181,7 +181,7 @@ impl Clients {
         }
     }
 
-    /// What comes from now on is refused, or left for the next server.
+    /// Requests that come from now on are refused, or left for the next server.
     pub(crate) fn shutdown(&mut self) {
         self.locals.shutdown();
         self.queues.iter_mut().flatten().for_each(Queue::stop);
@@ -194,7 +194,7 @@ impl Clients {
         self.queues.clear();
     }
 
-    /// Whether answers wait for the lease.
+    /// True if answers wait for the lease.
     pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }

@@ -14,7 +14,7 @@ pub(crate) const MOST: usize = 1 << (u64::BITS - TAG_BITS);
 /// An event, and which engine of the thread is to hear it.
 pub(crate) type EventFor = (usize, Event);
 
-/// What the engines of one thread work on.
+/// The devices that the engines of one thread work on.
 #[derive(Debug)]
 pub(crate) struct Devices {
     /// One for each engine.
@@ -47,7 +47,7 @@ impl Devices {
         }
     }
 
-    /// Whether nothing is under way or waits.
+    /// True if nothing is under way or waits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.caches.iter().chain([&self.core]).all(DeviceQueue::is_quiet)
     }
@@ -113,7 +113,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Whether nothing is under way or waits.
+    /// True if nothing is under way or waits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.backlog.is_empty() && self.device.in_flight() == 0
     }

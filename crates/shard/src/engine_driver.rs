@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-/// Where answers go.
+/// The ways that answers go.
 pub(crate) trait Answers {
     fn answer(&mut self, reply: Reply);
 
@@ -34,7 +34,7 @@ impl Answers for Vec<Reply> {
     }
 }
 
-/// What brought an operation about, which decides when it is gone on with where the device does it at once (memory).
+/// The cause of an operation, which decides when it is gone on with where the device does it at once (memory).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// A request: at once, so that its answer does not wait for the requests behind it.
@@ -44,7 +44,7 @@ enum Cause {
     Engine,
 }
 
-/// Who waits for what the engines of this thread say.
+/// The waiters for the answers of this thread's engines.
 #[derive(Debug)]
 struct Asked {
     said: Sender<Response>,
@@ -75,7 +75,7 @@ pub(crate) struct EngineDriver {
     seq_promotion: u32,
 }
 
-/// What [`EngineDriver`] is made of.
+/// The parts of an [`EngineDriver`].
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) me: u16,
@@ -117,7 +117,7 @@ impl EngineDriver {
         }));
     }
 
-    /// What another thread wrote, or this one to itself.
+    /// The message that another thread wrote, or this one to itself.
     pub(crate) fn shard_message(&mut self, message: ShardMessage, to: &mut impl Answers) {
         match message {
             // Where there are other threads, each has one shard.
@@ -290,7 +290,7 @@ impl EngineDriver {
         engines.chain([self.devices.next_deadline()]).flatten().min()
     }
 
-    /// Whether there is work that waits for nothing but the next turn.
+    /// True if there is work that waits for nothing but the next turn.
     pub(crate) fn has_work(&self) -> bool {
         !self.later.is_empty()
     }
@@ -300,7 +300,7 @@ impl EngineDriver {
         self.relay.router().in_flight()
     }
 
-    /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
+    /// True if nothing is under way at its devices, and nothing is left to be fed to the engine.
     pub(crate) fn is_quiet(&self) -> bool {
         self.events.is_empty() && self.later.is_empty() && self.devices.is_quiet()
     }

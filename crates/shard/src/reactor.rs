@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// How long nobody is accepted after the process ran out of descriptors.
+/// The time for which nobody is accepted after the process ran out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a lease that has run out is looked at while answers wait for it.
+/// The interval at which a lease that has run out is looked at while answers wait for it.
 const HELD: Duration = Duration::from_millis(20);
 
-/// What answers requests.
+/// The part that answers requests.
 #[derive(Debug)]
 pub(crate) enum Driver {
     Cached(Box<EngineDriver>),

@@ -28,7 +28,7 @@ enum Gate {
     Closed,
 }
 
-/// What whoever stops a volume and the volume itself know of its start and stop.
+/// The state of a start and a stop, shared by the volume and by those who stop it.
 #[derive(Debug)]
 struct Course {
     /// While the stop waits for what may never come.

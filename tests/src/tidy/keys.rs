@@ -7,7 +7,7 @@ use loligo_block::ConfigKey;
 const CRATES: [&str; 8] = ["block", "format", "export", "ceph", "engine", "shard", "volume", "daemon"];
 /// Spells every option out.
 const TABLE: &str = "crates/block/src/config_key.rs";
-/// How a whole command begins where one is quoted: its options are its own.
+/// The begin of a whole command where one is quoted: its options are its own.
 const COMMAND: &str = "'loligo ";
 /// May be given a text with keys: one keeps both spellings, the other prints at once.
 const KEEPS_KEYS: [&str; 2] = ["keyed!", "say!"];
@@ -48,7 +48,7 @@ fn by_hand(text: &str) -> impl Iterator<Item = ConfigKey> {
         .filter(move |key| own.split(|c| !in_option(c)).any(|word| word == key.option()))
 }
 
-/// Whether `text` captures a constant of `loligo_block::keys`.
+/// True if `text` captures a constant of `loligo_block::keys`.
 fn names_key(text: &str) -> bool {
     let captured = text.split('{').skip(1).filter_map(|part| part.split(['}', ':']).next());
     let name = |key: &ConfigKey| key.option()[2..].to_ascii_uppercase().replace('-', "_");

@@ -20,7 +20,7 @@ pub struct Literal {
     pub line: usize,
     /// Its inside, as written.
     pub text: String,
-    /// What stands before the bracket around it, as `bail!`.
+    /// The word before the bracket around it, as `bail!`.
     pub of: String,
 }
 
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// What stands before the innermost bracket that `code` leaves open.
+/// The word before the innermost bracket that `code` leaves open.
 fn open_bracket(code: &str) -> String {
     let mut depth = 0;
     for (i, c) in code.char_indices().rev() {

@@ -21,7 +21,7 @@ const TIME: Duration = Duration::from_secs(10);
 const ROUND: Duration = Duration::from_secs(3);
 /// Rounds after which it is as warm as it gets.
 const ROUNDS: usize = 25;
-/// How long an empty cache is written to until it counts as settled.
+/// The time for which an empty cache is written to until it counts as settled.
 const FILL: Duration = Duration::from_secs(75);
 /// Length of the runs past a full cache.
 const SUSTAINED: Duration = Duration::from_secs(20);

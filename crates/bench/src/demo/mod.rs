@@ -40,7 +40,7 @@ const SEED: u64 = 0x0007_2000;
 pub struct DemoOptions {
     /// Program, folder, interrupt.
     pub place: Place,
-    /// Where the report goes.
+    /// The place of the report.
     pub report: PathBuf,
     /// Print JSON instead of a table.
     pub json: bool,

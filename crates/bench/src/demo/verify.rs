@@ -69,7 +69,7 @@ impl Digests {
     }
 }
 
-/// Whether the region that no load touched still holds, on the core file, what it was made with.
+/// True if the region that no load touched still holds, on the core file, what it was made with.
 pub(super) fn untouched_is_untouched(core: &Path, seed: u64) -> Result<bool> {
     let file = File::open(core)?;
     let mut found = vec![0; PIECE as usize];

@@ -18,7 +18,7 @@ pub enum Rw {
     RandMix(u8),
 }
 
-/// How fio reaches a local file.
+/// The engine by which fio reaches a local file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileEngine {
     /// io_uring, at the job's depth.
@@ -43,7 +43,7 @@ pub enum Target {
     File {
         /// Its path.
         path: PathBuf,
-        /// How it is reached.
+        /// The way in which it is reached.
         engine: FileEngine,
         /// O_DIRECT.
         direct: bool,

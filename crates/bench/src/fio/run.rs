@@ -14,10 +14,10 @@ use super::{Job, Rw};
 use crate::child::{Child, describe};
 use crate::interrupt::Interrupt;
 
-/// How long fio may take to write its logs once it was told to end.
+/// The longest that fio may take to write its logs once it was told to end.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long fio may go on after its time: what librbd's cache holds is written then.
+/// The longest that fio may go on after its time: what librbd's cache holds is written then.
 const OVERDUE: Duration = Duration::from_secs(180);
 
 /// Says how to get fio where it is missing.

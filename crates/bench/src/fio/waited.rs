@@ -5,16 +5,16 @@ use anyhow::{Context, Result};
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waited {
-    /// When it was answered, milliseconds since 1970.
+    /// The time of its answer, milliseconds since 1970.
     pub at_ms: u64,
-    /// How long it took, nanoseconds.
+    /// The time that it took, nanoseconds.
     pub wait_ns: u64,
     /// A write.
     pub write: bool,
 }
 
 impl Waited {
-    /// When it was made, milliseconds since 1970.
+    /// The time at which it was made, milliseconds since 1970.
     pub fn since_ms(&self) -> u64 {
         self.at_ms.saturating_sub(self.wait_ns / 1_000_000)
     }

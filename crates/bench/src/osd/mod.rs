@@ -64,10 +64,10 @@ fn seconds(text: &str) -> Result<Duration, ParseIntError> {
     text.parse().map(Duration::from_secs)
 }
 
-/// How it is measured
+/// The settings by which it is measured
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// What is measured: full, sequential, scans, room [default: all]
+    /// The loads to measure: full, sequential, scans, room [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', hide_possible_values = true)]
     loads: Vec<Load>,
     /// Seconds of each run

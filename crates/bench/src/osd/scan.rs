@@ -12,11 +12,11 @@ use crate::marks::{Row, Want};
 use crate::stats::ratio;
 use crate::units;
 
-/// How long it is warmed, in times that a full cache is given to settle: a block is kept when it is missed again before long.
+/// The time for which it is warmed, in times that a full cache is given to settle: a block is kept when it is missed again before long.
 const WARMING: u32 = 2;
 /// Between two looks at the cluster.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a scan may take.
+/// The longest that a scan may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(1800);
 /// An OSD drops a request for a scrub where it cannot begin it: it is asked again.
 const AGAIN: Duration = Duration::from_secs(20);
@@ -126,7 +126,7 @@ fn osds(arm: &Arm<'_>) -> Result<Vec<u64>> {
     Ok(listed.as_array().into_iter().flatten().filter_map(serde_json::Value::as_u64).collect())
 }
 
-/// When each placement group was last scrubbed deeply, as the cluster writes it.
+/// The times at which placement groups were last scrubbed deeply, as the cluster writes them.
 fn scrubbed(arm: &Arm<'_>) -> Result<BTreeMap<String, String>> {
     let listed = arm.ceph.json(&["pg", "ls"])?;
     let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();

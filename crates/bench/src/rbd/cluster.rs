@@ -17,7 +17,7 @@ use crate::child::Child;
 use crate::fio::{Job, Rw, Target};
 use crate::interrupt::Interrupt;
 
-/// How long one of Ceph's tools may take: removing an image of a slow lab is the longest.
+/// The longest that one of Ceph's tools may take: removing an image of a slow lab is the longest.
 const TOOL_LIMIT: Duration = Duration::from_secs(300);
 
 /// The source of the cluster.
@@ -40,7 +40,7 @@ pub enum Source {
     },
 }
 
-/// Whether librbd in fio's process caches.
+/// True if librbd in fio's process caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Librbd {
     /// `rbd_cache=false`: an answer means committed on the OSDs.

@@ -49,14 +49,14 @@ const WORDS: Words = Words {
     sides: ["librbd", "cached"],
 };
 
-/// How the figures are measured.
+/// The settings by which the figures are measured.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Program, folder, interrupt.
     pub place: Place,
     /// The source of the cluster.
     pub source: Source,
-    /// Which of [`FIGURES`].
+    /// A selection of [`FIGURES`].
     pub figures: Vec<u8>,
     /// Size of both images, bytes: at least four times the OSDs' caches together, so that reads come from the disks.
     pub image: u64,
@@ -66,13 +66,13 @@ pub struct Options {
     pub rounds: usize,
     /// Length of a run.
     pub time: Duration,
-    /// How long a full cache is written to before it is measured.
+    /// The time for which a full cache is written to before it is measured.
     pub settle: Duration,
-    /// How long writes are looked at before a snapshot.
+    /// The time for which writes are looked at before a snapshot.
     pub minute: Duration,
     /// Block sizes of the matrix, bytes.
     pub blocks: Vec<u64>,
-    /// How the cache destages, as `--destage` takes it.
+    /// The way in which the cache destages, as `--destage` takes it.
     pub destage: Option<String>,
     /// Fast disks under the OSDs: what is asked of reads differs.
     pub fast: bool,

@@ -14,12 +14,12 @@ use crate::units;
 
 /// Writes in flight.
 const DEPTH: u32 = 16;
-/// How many times the p99 of the time before a write may take.
+/// The factor over the p99 of the time before that a write may take.
 const MARK: f64 = 3.0;
-/// How long a snapshot may take: deadline, attempts, and some.
+/// The longest that a snapshot may take: deadline, attempts, and some.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// When a snapshot was asked for and when it was there, milliseconds since 1970.
+/// The times at which a snapshot was asked for and was there, milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: u64,
@@ -130,14 +130,14 @@ fn under_load(bench: &Bench<'_>, cached: &Cached<'_>, name: &str) -> Result<(Spa
     Ok((Span { from, to }, each))
 }
 
-/// How writes waited; nanoseconds.
+/// The waits of writes; nanoseconds.
 #[derive(Debug, PartialEq)]
 struct Waits {
     /// The longest of those under way during the snapshot.
     longest: f64,
-    /// When it was answered, seconds after the snapshot was asked for.
+    /// The time of its answer, seconds after the snapshot was asked for.
     at: f64,
-    /// How many were under way, and how many of them waited longer than the mark.
+    /// The number under way, and of those that waited longer than the mark.
     during: usize,
     over: usize,
     /// The 99th percentile of those answered in the time before, and the longest of them.

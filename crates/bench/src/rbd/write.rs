@@ -10,7 +10,7 @@ use crate::fio::Rw;
 use crate::marks::{Row, Verdict, Want};
 use crate::stats::ratio;
 
-/// How many times native a single write is to be.
+/// The factor over native that a single write is to reach.
 const TENFOLD: Want = Want::AtLeast(10.0);
 /// Or what share of what the machine allows.
 const NEAR: Want = Want::AtLeast(0.7);

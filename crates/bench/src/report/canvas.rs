@@ -86,7 +86,7 @@ pub(super) struct Panel<'p> {
     pub(super) x: Range<f64>,
     pub(super) x_marks: usize,
     pub(super) x_format: &'p dyn Fn(f64) -> String,
-    /// What the x axis shows; empty where its labels say so.
+    /// The title of the x axis; empty where its labels say it.
     pub(super) x_name: &'p str,
     pub(super) y_marks: usize,
     pub(super) y_format: &'p dyn Fn(f64) -> String,

@@ -113,7 +113,7 @@ pub struct Check {
     pub what: String,
     /// Bytes checked.
     pub bytes: u64,
-    /// Whether every byte was right; the run fails where not.
+    /// True if every byte was right; the run fails where not.
     pub passed: bool,
 }
 
@@ -131,7 +131,7 @@ pub struct Report {
     pub title: String,
     /// One sentence on what was compared.
     pub summary: String,
-    /// When it was written.
+    /// The time at which it was written.
     pub written: String,
     /// Facts about the machine and the setup, name and value.
     pub facts: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! How a cache warms: hit rate and mean latency round by round.
+//! The warming of a cache: hit rate and mean latency round by round.
 
 use std::ops::Range;
 

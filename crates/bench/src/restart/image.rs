@@ -22,7 +22,7 @@ use crate::drive::{Driver, World, permuted, request, scatter};
 use crate::engine::Nothing;
 use crate::interrupt::Interrupt;
 
-/// Which lines a full cache holds: so many of the core's blocks, spread over all of it, each in a place of its own.
+/// The lines that a full cache holds: so many of the core's blocks, spread over all of it, each in a place of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lines {
     /// Number of them.

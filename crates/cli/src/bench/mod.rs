@@ -79,7 +79,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Where it runs. A report that could not be written when all is measured is refused.
+    /// The folder in which it runs. A report that could not be written when all is measured is refused.
     fn place(&self) -> Result<Place> {
         let folder = self.report.as_ref().and_then(|path| path.parent());
         if let Some(folder) = folder.filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {

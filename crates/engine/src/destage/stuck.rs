@@ -276,7 +276,7 @@ impl Destage {
         });
     }
 
-    /// Whether for a minute all that is dirty has been refused, or nothing of it taken while the core refused what it was asked for.
+    /// True if for a minute all that is dirty has been refused, or nothing of it taken while the core refused what it was asked for.
     pub(crate) fn is_jammed(&self) -> bool {
         self.jam.lasts()
     }
