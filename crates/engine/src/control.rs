@@ -81,6 +81,7 @@ impl Engine {
         }
         if self.commit.journal.last_seq() > self.commit.journal.durable() {
             self.commit.journal.hurry();
+            debug_assert!(self.state.uses_cache(), "a frame for a cache that is not used any more");
             self.commit.close_if_due(now, &mut self.stats, fx);
             return self.flush_if_wanted(now, fx);
         }

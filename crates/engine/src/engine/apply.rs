@@ -24,6 +24,8 @@ impl Engine {
     fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
         match record {
             Record::Put { block, slot, crc, valid, dirty } => {
+                // One that came fresh and clean would be counted as on its way for ever.
+                debug_assert!(dirty != 0 || !fresh, "block {block} comes fresh and clean");
                 if dirty != 0 {
                     self.space.landed(fresh);
                 }
