@@ -4,8 +4,9 @@ use toml::{Table, Value};
 
 /// For each crate of the house, the crates of the house that it may use. A crate that is not named here may
 /// use none.
-pub const MAY_USE: [(&str, &[&str]); 16] = [
+pub const MAY_USE: [(&str, &[&str]); 17] = [
     ("loligo-log", &[]),
+    ("loligo-pair", &[]),
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
     ("loligo-engine", &["loligo-block", "loligo-format"]),
