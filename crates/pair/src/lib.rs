@@ -3,7 +3,9 @@
 //! * [`reservation`] is the persistent reservation of one LUN, as SPC-5 has it: the rules that an array keeps.
 //! * [`writes`] are the writes that an array has taken and not yet ended, which a fence must reach.
 //! * [`lun`] puts both together: the model of a LUN that the lab's array and the simulator share.
+//! * [`fence`] takes a LUN from a dead controller by the kernel's calls, and reads back that it has it.
 
+pub mod fence;
 pub mod lun;
 pub mod reservation;
 pub mod writes;

@@ -1,0 +1,123 @@
+//! Reservations by the kernel's own calls, `IOC_PR_*` of `<linux/pr.h>`: on block devices, and on the file of a model that
+//! answers the same calls.
+
+use super::calls::{
+    CONFLICT, PREEMPT_ABORT, Preemption, READ_KEYS, READ_RESERVATION, REGISTER, RELEASE, RESERVE, ReadKeys,
+    ReadReservation, Registration, Reservation,
+};
+use super::{Fence, FenceError, KIND, SHOWN, Shown};
+use crate::reservation::{Key, Kind};
+use libc::c_ulong;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Tries of a call that the device answers with a status of its own: a unit attention is told once to each path.
+const TRIES: usize = 4;
+/// Keys that are read at most.
+const MOST_KEYS: usize = 64;
+
+/// A LUN by one path of this host.
+#[derive(Debug, Clone)]
+pub struct BlockFence {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+impl BlockFence {
+    /// The LUN at `path`, a block device or the file of a model. Nothing of it is read or written.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> Result<BlockFence, FenceError> {
+        // The kernel's calls that change reservations want a descriptor that may write.
+        let file = File::options().read(true).write(true).open(path);
+        let name = path.display().to_string();
+        let file = file.map_err(|why| FenceError::Io { lun: name, why })?;
+        Ok(BlockFence { path: path.to_owned(), file: Arc::new(file) })
+    }
+
+    /// Makes the call `number` with `arg`, again where the device had something else to say first.
+    fn ask<T>(&self, number: c_ulong, arg: &mut T) -> Result<(), FenceError> {
+        for _ in 0..TRIES {
+            // SAFETY: the number says the size of `arg`, which is plain numbers and lives through the call, as does the list of
+            // keys that one of them points to.
+            match unsafe { libc::ioctl(self.file.as_raw_fd(), number, std::ptr::from_mut(arg)) } {
+                0 => return Ok(()),
+                CONFLICT => return Err(FenceError::Conflict { lun: self.name() }),
+                -1 => return Err(self.failed(io::Error::last_os_error())),
+                _ => {}
+            }
+        }
+        Err(self.failed(io::Error::from_raw_os_error(libc::EIO)))
+    }
+
+    fn failed(&self, why: io::Error) -> FenceError {
+        let lun = self.name();
+        match why.raw_os_error() {
+            Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+                FenceError::Unsupported { lun, why }
+            }
+            _ => FenceError::Io { lun, why },
+        }
+    }
+
+    /// The attribute of a model's file.
+    fn read_shown(&self) -> Result<Shown, FenceError> {
+        let mut raw = vec![0; 64 << 10];
+        let name = std::ffi::CString::new(SHOWN).expect("no zero byte in it");
+        let read = rustix::fs::fgetxattr(&*self.file, name.as_c_str(), &mut raw[..]);
+        let len = read.map_err(|why| self.failed(why.into()))?;
+        serde_json::from_slice(&raw[..len]).map_err(|why| self.failed(why.into()))
+    }
+
+    fn read_device(&self) -> Result<Shown, FenceError> {
+        let mut keys = [0u64; MOST_KEYS];
+        let mut list =
+            ReadKeys { generation: 0, num_keys: MOST_KEYS as u32, keys_ptr: keys.as_mut_ptr() as u64 };
+        self.ask(READ_KEYS, &mut list)?;
+        let mut held = ReadReservation { key: 0, generation: 0, kind: 0 };
+        self.ask(READ_RESERVATION, &mut held)?;
+        if held.generation != list.generation || list.num_keys as usize > MOST_KEYS {
+            let why = "its registrations changed while they were read".to_owned();
+            return Err(FenceError::NotConfirmed { lun: self.name(), why });
+        }
+        Ok(Shown {
+            generation: list.generation,
+            keys: keys[..list.num_keys as usize].iter().map(|key| Key(*key)).collect(),
+            held: Kind::of(held.kind).map(|kind| (Key(held.key), kind)),
+        })
+    }
+}
+
+impl Fence for BlockFence {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError> {
+        self.ask(REGISTER, &mut Registration { old_key: old.0, new_key: new.0, flags: 0, pad: 0 })
+    }
+
+    fn reserve(&mut self, mine: Key) -> Result<(), FenceError> {
+        self.ask(RESERVE, &mut Reservation { key: mine.0, kind: KIND as u32, flags: 0 })
+    }
+
+    fn release(&mut self, mine: Key) -> Result<(), FenceError> {
+        self.ask(RELEASE, &mut Reservation { key: mine.0, kind: KIND as u32, flags: 0 })
+    }
+
+    fn preempt_and_abort(&mut self, mine: Key, victim: Key) -> Result<(), FenceError> {
+        // `old_key` is the caller's own; the other way round the call is a conflict.
+        let arg = &mut Preemption { old_key: mine.0, new_key: victim.0, kind: KIND as u32, flags: 0 };
+        self.ask(PREEMPT_ABORT, arg)
+    }
+
+    fn read(&mut self) -> Result<Shown, FenceError> {
+        let meta = self.file.metadata().map_err(|why| self.failed(why))?;
+        if meta.file_type().is_block_device() { self.read_device() } else { self.read_shown() }
+    }
+}
