@@ -1,5 +1,6 @@
 //! `loligo lab`.
 
+use crate::array;
 use crate::outcome::{Json, show as show_as};
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
@@ -68,6 +69,7 @@ enum What {
     #[command(subcommand)]
     Cache(Caches),
     Down(Down),
+    Array(array::Args),
 }
 
 #[derive(Debug, Subcommand)]
@@ -210,6 +212,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             Err(command.exec()).with_context(|| format!("running {program}"))
         }
         What::Cache(Caches::Status(a)) => show_caches(&a),
+        What::Array(a) => array::run(&a),
         What::Down(a) => {
             down::down(&a.place.dir(), a.keep, &mut steps())?;
             a.json.done(json!({ "dir": a.place.dir(), "kept": a.keep }), || ())?;

@@ -1,5 +1,6 @@
 //! `loligo`: the command line. One file per subcommand; each calls the room that does the work.
 
+mod array;
 mod bench;
 mod cache;
 mod config;

@@ -4,6 +4,7 @@
 //! was started is written down at once ([`state`]), so that a lab whose maker was killed can be taken down too. Nothing
 //! that this crate did not start is ever signalled, unmounted or removed.
 
+pub mod array;
 pub mod ceph;
 pub mod child;
 pub mod conf;

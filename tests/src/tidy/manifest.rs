@@ -44,7 +44,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
         &["loligo-block", "loligo-format", "loligo-ceph", "loligo-client", "loligo-daemon", "loligo-volume"],
     ),
     ("loligo-ceph", &["loligo-block"]),
-    ("loligo-lab", &["loligo-block"]),
+    ("loligo-lab", &["loligo-block", "loligo-pair"]),
     (
         "loligo-osd",
         &[
@@ -83,6 +83,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
             "loligo-lab",
             "loligo-log",
             "loligo-osd",
+            "loligo-pair",
             "loligo-bench",
             "loligo-client",
             "loligo-daemon",

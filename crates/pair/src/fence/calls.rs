@@ -1,7 +1,7 @@
 //! The kernel's calls, `IOC_PR_*` of `<linux/pr.h>`: their numbers and arguments, for who makes them and for a model that
 //! answers them.
 
-use crate::lun::{Command, Reply};
+use crate::lun::Command;
 use crate::reservation::{Key, Kind, Refusal};
 use libc::{c_int, c_ulong};
 
@@ -108,13 +108,12 @@ pub fn decode(number: u32, raw: &[u8]) -> Option<Command> {
     })
 }
 
-/// The return value of a call that is answered by `reply`; nothing if that waits for an abort.
-pub fn status(reply: Reply) -> Option<c_int> {
-    match reply {
-        Reply::Now(Ok(())) => Some(0),
-        Reply::Now(Err(Refusal::Conflict)) => Some(CONFLICT),
-        Reply::Now(Err(Refusal::Illegal | Refusal::Attention(_))) => Some(OTHER_STATUS),
-        Reply::After(_) => None,
+/// The return value of a call that ends so.
+pub fn status(done: Result<(), Refusal>) -> c_int {
+    match done {
+        Ok(()) => 0,
+        Err(Refusal::Conflict) => CONFLICT,
+        Err(Refusal::Illegal | Refusal::Attention(_)) => OTHER_STATUS,
     }
 }
 

@@ -1,0 +1,220 @@
+//! Claims about `loligo lab array`, the model of an array that two controllers share, and about fences over it by the calls
+//! that a block device has.
+
+#![allow(clippy::print_stdout)]
+
+use loligo_pair::fence::{BlockFence, Fence, FenceError, confirm, take, take_within};
+use loligo_pair::reservation::Key;
+use loligo_tests::server::program;
+use loligo_tests::skip::{fuse, skip};
+use rustix::fs::{FlockOperation, XattrFlags, flock, setxattr};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const A: Key = Key(0xa);
+const B: Key = Key(0xb);
+const MIB: u64 = 1 << 20;
+
+/// An array with the paths `a` and `b`, ended and unmounted by its drop.
+struct Array {
+    process: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Array {
+    /// `None`, once said, where nothing can be mounted.
+    fn new(test: &str, defects: &[&str]) -> Option<Array> {
+        if let Err(why) = fuse() {
+            skip(test, &why);
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(program());
+        command.args(["lab", "array", "--size", "64m", "--json"]).arg(dir.path().join("bytes"));
+        for name in ["a", "b"] {
+            let place = dir.path().join(name);
+            std::fs::create_dir(&place).expect("a folder");
+            command.args(["--path", &format!("{name}={}", place.display())]);
+        }
+        for defect in defects {
+            command.args(["--defect", defect]);
+        }
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
+        let mut line = String::new();
+        let out = process.stdout.as_mut().expect("it is piped");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Some(Array { process, dir })
+    }
+
+    fn lun(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path).join("lun")
+    }
+
+    fn fence(&self, path: &str) -> BlockFence {
+        BlockFence::open(&self.lun(path)).expect("it opens")
+    }
+
+    fn file(&self, path: &str) -> File {
+        File::options().read(true).write(true).open(self.lun(path)).expect("it opens")
+    }
+
+    fn set(&self, path: &str, name: &str, value: &str) {
+        let name = format!("user.loligo.{name}");
+        setxattr(self.lun(path), name.as_str(), value.as_bytes(), XattrFlags::empty()).expect("it is taken");
+    }
+
+    /// Both are registered, and the path `holder` holds the LUN.
+    fn pair(&self, holder: &str) -> (BlockFence, BlockFence) {
+        let (mut a, mut b) = (self.fence("a"), self.fence("b"));
+        a.register(Key::NONE, A).expect("a registers");
+        b.register(Key::NONE, B).expect("b registers");
+        match holder {
+            "a" => a.reserve(A).expect("a reserves"),
+            _ => b.reserve(B).expect("b reserves"),
+        }
+        (a, b)
+    }
+
+    fn count(&self, path: &str, what: &str) -> u64 {
+        let mut raw = vec![0; 4096];
+        let read = rustix::fs::getxattr(self.lun("b"), "user.loligo.counters", &mut raw[..]);
+        let all: Value = serde_json::from_slice(&raw[..read.expect("counters")]).expect("JSON");
+        all[path][what].as_u64().expect("a counter")
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and not yet waited for.
+        unsafe { libc::kill(self.process.id() as libc::pid_t, libc::SIGTERM) };
+        let ended = self.process.wait();
+        let left = ["a", "b"].iter().any(|path| loligo_tests::mounted::listed(&self.dir.path().join(path)));
+        if !std::thread::panicking() {
+            assert!(ended.is_ok_and(|s| s.success()) && !left, "it ends, and leaves no mount");
+        }
+    }
+}
+
+fn put(file: &File, byte: u8) -> std::io::Result<()> {
+    file.write_all_at(&[byte; 4096], MIB)
+}
+
+/// A write of `file` that has begun in the array and takes a while, in a thread.
+fn slow(file: &File, byte: u8) -> std::thread::JoinHandle<std::io::Result<()>> {
+    let file = file.try_clone().expect("a descriptor");
+    let write = std::thread::spawn(move || put(&file, byte));
+    std::thread::sleep(Duration::from_millis(200));
+    write
+}
+
+#[test]
+fn a_fenced_controller_writes_no_more() {
+    let Some(array) = Array::new("fences", &[]) else { return };
+    let (mut a, mut b) = array.pair("a");
+    let (old, new) = (array.file("a"), array.file("b"));
+    put(&old, 1).expect("the owner writes");
+    let proof = take(&mut b, B, A).expect("a fence");
+    assert_eq!(Path::new(proof.lun()), array.lun("b"));
+    let why = put(&old, 2).expect_err("it is fenced");
+    assert_eq!(why.raw_os_error(), Some(libc::EBADE));
+    assert_eq!(old.sync_data().expect_err("it is fenced").raw_os_error(), Some(libc::EBADE));
+    put(&new, 3).expect("the partner writes");
+    assert!(matches!(a.reserve(A), Err(FenceError::Conflict { .. })));
+    assert!(matches!(take(&mut a, A, B), Err(FenceError::NotConfirmed { .. })), "the victim strikes back");
+    assert_eq!((array.count("a", "rejected"), array.count("a", "landed")), (1, 0));
+}
+
+#[test]
+fn a_fence_is_answered_when_the_owners_write_has_ended() {
+    let Some(array) = Array::new("fences of writes in flight", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
+    let write = slow(&array.file("a"), 1);
+    let begun = Instant::now();
+    take(&mut b, B, A).expect("a fence");
+    assert!(begun.elapsed() > Duration::from_millis(300), "it did not wait");
+    write.join().expect("no panic").expect("it ended before the fence did");
+    assert_eq!((array.count("a", "written"), array.count("a", "landed")), (1, 0));
+}
+
+#[test]
+fn a_late_write_lands_if_the_partner_held_the_lun() {
+    let Some(array) = Array::new("late writes", &["abort-misses-registrants"]) else { return };
+    let (_, mut b) = array.pair("b");
+    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
+    let write = slow(&array.file("a"), 1);
+    take(&mut b, B, A).expect("the keys say that it is fenced");
+    write.join().expect("no panic").expect("it goes on");
+    assert_eq!(array.count("a", "landed"), 1, "why the owner holds its LUN");
+}
+
+#[test]
+fn success_that_does_nothing_is_found_out() {
+    let Some(array) = Array::new("success without effect", &["preempts-without-effect"]) else { return };
+    let (_, mut b) = array.pair("b");
+    let why = take(&mut b, B, A).expect_err("nothing was done").to_string();
+    assert!(why.contains("key 0xa is registered too"), "{why}");
+    put(&array.file("a"), 1).expect("it writes still");
+}
+
+#[test]
+fn no_answer_and_a_lost_path_are_no_fence() {
+    let Some(array) = Array::new("silent arrays", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    array.set("b", "fault", r#"{"silent": true}"#);
+    let done = take_within(b.clone(), B, A, Duration::from_millis(300));
+    assert!(matches!(done, Err(FenceError::TimedOut { .. })), "{done:?}");
+    array.set("b", "fault", r#"{"lost": true}"#);
+    assert!(matches!(take(&mut b, B, A), Err(FenceError::Io { .. })));
+    array.set("b", "fault", "{}");
+    put(&array.file("a"), 1).expect("nothing was done to the owner");
+}
+
+#[test]
+fn registrations_outlive_the_power_unless_the_array_forgets() {
+    for (defects, kept) in [(&[][..], true), (&["forgets-at-power-cycle"][..], false)] {
+        let Some(array) = Array::new("loss of power", defects) else { return };
+        let (mut a, mut b) = array.pair("a");
+        array.set("a", "power-cycle", "1");
+        let shown = a.read().expect("keys");
+        assert_eq!(shown.keys.is_empty(), !kept);
+        assert_eq!(take(&mut b, B, A).is_ok(), kept, "nobody is registered: stop and ask");
+    }
+}
+
+#[test]
+fn a_victim_that_registers_again_writes_again() {
+    let Some(array) = Array::new("registrations", &[]) else { return };
+    let (mut a, mut b) = array.pair("a");
+    take(&mut b, B, A).expect("a fence");
+    a.register(Key::NONE, A).expect("the array lets it");
+    put(&array.file("a"), 1).expect("so a victim must not register by itself");
+    assert!(confirm(&mut b, B).is_err(), "and the partner sees it");
+}
+
+#[test]
+fn locks_and_page_caches_of_two_paths_are_apart() {
+    let Some(array) = Array::new("locks between hosts", &[]) else { return };
+    let (a, b) = (array.file("a"), array.file("b"));
+    flock(&a, FlockOperation::NonBlockingLockExclusive).expect("a lock");
+    flock(&b, FlockOperation::NonBlockingLockExclusive).expect("the other host does not see it");
+    let mut seen = [9; 4096];
+    b.read_exact_at(&mut seen, MIB).expect("a read");
+    put(&a, 1).expect("a write");
+    b.read_exact_at(&mut seen, MIB).expect("a read");
+    assert_eq!(seen[0], 0, "the other host's page cache has the old bytes");
+}
+
+#[test]
+fn a_device_without_reservations_is_refused() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let mut fence = BlockFence::open(file.path()).expect("it opens");
+    let why = fence.register(Key::NONE, A).expect_err("a file has none");
+    assert!(matches!(why, FenceError::Unsupported { .. }), "{why}");
+}
