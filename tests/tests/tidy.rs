@@ -20,6 +20,12 @@ fn sources() -> Vec<Source> {
     all
 }
 
+/// Reads the document `name`, and complains of what it names and `check` does not find.
+fn names_what_is_there(name: &str, check: impl Fn(&str) -> Vec<String>) {
+    let text = std::fs::read_to_string(root().join(name)).expect("the document");
+    none_wrong(check(&text).iter().map(|wrong| format!("{wrong}: correct {name}")).collect());
+}
+
 fn none_wrong(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{} found:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -44,15 +50,25 @@ fn files_are_short() {
         lengths.len(),
         lengths.last().unwrap_or(&0)
     );
-    assert!(median <= MEDIAN, "the median file has {median} lines of code");
+    assert!(median <= MEDIAN, "the median file has {median} lines of code, at most {MEDIAN}: split files");
 }
 
 #[test]
 fn the_walks_of_architecture_lead_through_code_that_is_there() {
-    let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("the document");
-    let named = walk::named(&text);
-    assert!(named.len() > 30, "only {} stops found", named.len());
-    none_wrong(walk::missing(&root(), &named));
+    names_what_is_there("docs/architecture.md", |text| {
+        let named = walk::named(text);
+        assert!(named.len() > 30, "only {} stops found", named.len());
+        walk::missing(&root(), &named)
+    });
+}
+
+#[test]
+fn contributing_names_files_that_are_there() {
+    names_what_is_there("CONTRIBUTING.md", |text| {
+        let named = walk::paths(text);
+        assert!(named.len() > 100, "only {} paths found", named.len());
+        walk::gone(&root(), &named)
+    });
 }
 
 #[test]

@@ -196,7 +196,8 @@ impl Params {
                 "destage-low" => p.destage_low = number(value, 0, 90)? as u32,
                 "destage-rate" => p.destage_rate = number(value, 0, 10_000_000)?,
                 "destage-age" => p.destage_age = number(value, 0, 86_400)?,
-                _ => p.snapshot_deadline = number(value, 0, 3600)?,
+                "snapshot-deadline" => p.snapshot_deadline = number(value, 0, 3600)?,
+                _ => unreachable!("{key} is in KEYS: give it an arm in Params::set"),
             }
             Ok::<(), ()>(())
         })();
@@ -227,11 +228,13 @@ mod tests {
     fn every_key_takes_its_default_and_refuses_nonsense() {
         let mut p = Params::default();
         for row in Params::default().rows() {
-            p.set(row.key, &row.default).unwrap();
-            let err = p.set(row.key, "nonsense").unwrap_err();
+            let key = row.key;
+            assert!(p.get(key).is_some(), "{key} is in KEYS: give it an arm in Params::get");
+            p.set(key, &row.default).unwrap_or_else(|e| panic!("{e}: its default is outside its range"));
+            assert_eq!(p, Params::default(), "the arms of {key} in Params::get and Params::set differ");
+            let err = p.set(key, "nonsense").unwrap_err();
             assert!(err.to_string().contains(row.range), "{err}");
         }
-        assert_eq!(p, Params::default());
         p.set("seq-threshold", "2MiB").unwrap();
         assert_eq!(p.seq_threshold, 2 << 20);
         assert!(p.set("seq-cutof", "full").unwrap_err().to_string().contains("seq-cutoff"));

@@ -145,9 +145,14 @@ pub fn check(circles: &BTreeMap<String, Vec<Vec<String>>>, may: &[(&str, usize)]
         let there: usize = groups.iter().map(Vec::len).sum();
         if there > allowed {
             let files: Vec<String> = groups.iter().map(|g| g.join(" ")).collect();
-            wrong.push(format!("{name}: {there} files in circles, {allowed} may be: {}", files.join("; ")));
+            wrong.push(format!(
+                "{name}: {there} files in circles, {allowed} may be: {}; move what they share into a file that imports none of them",
+                files.join("; ")
+            ));
         } else if there < allowed {
-            wrong.push(format!("{name}: {there} files in circles; set its number in MAY_CIRCLE to that"));
+            wrong.push(format!(
+                "{name}: {there} files in circles; set its number in MAY_CIRCLE (tests/src/tidy/circles.rs) to that"
+            ));
         }
     }
     wrong

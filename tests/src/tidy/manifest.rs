@@ -142,7 +142,8 @@ pub fn check(text: &str) -> Vec<String> {
     for (name, from) in &m.uses {
         let ours = name == "loligo" || name.starts_with("loligo-");
         if ours && rule.is_some_and(|(_, may)| !may.contains(&name.as_str())) {
-            wrong.push(format!("{} may not depend on {name}", m.name));
+            wrong
+                .push(format!("{} may not depend on {name} (MAY_USE in tests/src/tidy/manifest.rs)", m.name));
         }
         if ASYNC.iter().any(|a| name == a || name.starts_with(&format!("{a}-")))
             && !ASYNC_ROOMS.contains(&m.name.as_str())

@@ -32,6 +32,22 @@ pub fn missing(root: &Path, named: &[(String, String)]) -> Vec<String> {
     gone.map(|(file, function)| format!("{file}: no function {function}")).collect()
 }
 
+/// The paths below the root that `text` has in backticks. One with a word in capitals stands for many.
+pub fn paths(text: &str) -> Vec<String> {
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_path = |span: &&str| {
+        ["crates/", "docs/", "fuzz/", "scripts/", "tests/"].iter().any(|folder| span.starts_with(folder))
+            && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "/._-".contains(c))
+    };
+    spans.filter(is_path).map(str::to_owned).collect()
+}
+
+/// Those of them that are not below `root`.
+pub fn gone(root: &Path, paths: &[String]) -> Vec<String> {
+    let gone = paths.iter().filter(|path| !root.join(path).exists());
+    gone.map(|path| format!("{path}: not there")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +68,14 @@ mod tests {
         std::fs::write(dir.path().join("crates/a/src/b.rs"), "fn one() {}").expect("written");
         std::fs::write(dir.path().join("crates/a/src/c.rs"), "fn two<T>() {}").expect("written");
         assert_eq!(missing(dir.path(), &named), ["crates/a/src/c.rs: no function three"]);
+    }
+
+    #[test]
+    fn a_path_that_is_gone_is_found() {
+        let named = paths("`docs/a.md`, `crates/NAME.rs` and docs/b.md\n`cargo docs/c.md` in `tests/x/`");
+        assert_eq!(named, ["docs/a.md", "tests/x/"]);
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join("tests/x")).expect("folders");
+        assert_eq!(gone(dir.path(), &named), ["docs/a.md: not there"]);
     }
 }

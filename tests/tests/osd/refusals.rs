@@ -118,7 +118,7 @@ fn an_impossible_or_cut_off_prepare_leaves_no_osd_and_no_volume() {
     let mut label = vec![0; 4096];
     std::fs::File::open(site.other_store()).and_then(|mut f| f.read_exact(&mut label)).expect("a store");
     mark(data.path(), 0, &label);
-    refused(&site, data.path(), &cache, &force, "is osd.0's");
+    refused(&site, data.path(), &cache, &force, "belongs to osd.0");
     mark(data.path(), 0, &[0; 4096]);
     mark(data.path(), 0, b"XFSB");
     refused(&site, data.path(), &cache, &sized, "holds XFS");

@@ -5,7 +5,7 @@ use loligo_block::{
 };
 use std::path::Path;
 
-/// A device with its own ring.
+/// A device with its own ring, and a clock that stands at 0.
 pub struct Rig<D> {
     pub dev: D,
     pub ring: Ring,
@@ -45,6 +45,10 @@ impl<D: Device> Rig<D> {
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) {
+        assert!(
+            self.dev.next_deadline().is_none_or(|at| at == 0),
+            "a Rig's clock stands at 0: drive a device that waits for a time with submit and poll"
+        );
         self.ring.submit_and_wait(1, Some(1_000_000_000)).unwrap();
         self.ring.reap(|_| ());
         self.dev.poll(&mut self.ring, 0, out);
