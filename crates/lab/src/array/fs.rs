@@ -1,6 +1,6 @@
 //! One path to the LUN, as a file system of one file.
 
-use super::{COUNTERS, FAULT, Fault, LUN, POWER_CYCLE, Shared};
+use super::shared::{COUNTERS, FAULT, Fault, LUN, POWER_CYCLE, Shared};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,

@@ -14,28 +14,19 @@
 //! An array that ends forgets its registrations.
 
 mod fs;
+mod shared;
 
 use anyhow::{Context, Result, bail, ensure};
 use fs::PathFs;
 use fuser::BackgroundSession;
-use loligo_pair::lun::{Counters, Defects, Lun};
-use loligo_pair::reservation::{Port, Reservations};
-use loligo_pair::writes::AbortId;
-use parking_lot::{Condvar, Mutex};
-use serde::{Deserialize, Serialize};
+use loligo_pair::lun::{Counters, Defects};
+use loligo_pair::reservation::Port;
+use shared::Shared;
+pub use shared::{COUNTERS, FAULT, Fault, LUN, POWER_CYCLE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The name of the file on each mount.
-pub const LUN: &str = "lun";
-/// The attribute with the counters, as JSON.
-pub const COUNTERS: &str = "user.loligo.counters";
-/// The attribute by which a path's fault is set.
-pub const FAULT: &str = "user.loligo.fault";
-/// The attribute by which the array loses its power.
-pub const POWER_CYCLE: &str = "user.loligo.power-cycle";
 
 /// Requests of one path that are served at once.
 const THREADS: usize = 16;
@@ -61,54 +52,6 @@ impl std::str::FromStr for PathSpec {
     }
 }
 
-/// The fault of a path. Fields that are left out are no fault.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fault {
-    /// Every read, write and flush fails with EIO.
-    pub eio: bool,
-    /// The path is lost: calls that change the reservation fail too.
-    pub lost: bool,
-    /// Reservation calls are not answered while this stands.
-    pub silent: bool,
-    /// Milliseconds that a write takes in the array after it has begun.
-    pub delay_ms: u64,
-}
-
-/// State that all paths share.
-#[derive(Debug)]
-struct Shared {
-    file: File,
-    bytes: u64,
-    names: Vec<String>,
-    lun: Mutex<Lun>,
-    /// Aborts that are over, and whose callers have not heard it yet.
-    over: Mutex<BTreeSet<AbortId>>,
-    changed: Condvar,
-}
-
-impl Shared {
-    fn tell(&self, over: Vec<AbortId>) {
-        if !over.is_empty() {
-            self.over.lock().extend(over);
-            self.changed.notify_all();
-        }
-    }
-
-    fn wait_for(&self, abort: AbortId) {
-        let mut over = self.over.lock();
-        while !over.remove(&abort) {
-            self.changed.wait(&mut over);
-        }
-    }
-
-    fn counters(&self) -> BTreeMap<&str, Counters> {
-        let lun = self.lun.lock();
-        let of = |port: usize| lun.counters(Port(port as u32));
-        self.names.iter().enumerate().map(|(port, name)| (name.as_str(), of(port))).collect()
-    }
-}
-
 /// A running array; dropping it unmounts its paths.
 #[derive(Debug)]
 pub struct Array {
@@ -126,14 +69,8 @@ impl Array {
         let names: BTreeSet<&str> = paths.iter().map(|path| path.name.as_str()).collect();
         ensure!(names.len() == paths.len(), "two paths have the same name: give each its own");
         let (file, bytes) = open(backing, size)?;
-        let shared = Arc::new(Shared {
-            file,
-            bytes,
-            names: paths.iter().map(|path| path.name.clone()).collect(),
-            lun: Mutex::new(Lun::new(Reservations::default(), defects)),
-            over: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let names = paths.iter().map(|path| path.name.clone()).collect();
+        let shared = Arc::new(Shared::new(file, bytes, names, defects));
         let mut array = Array { shared: shared.clone(), sessions: Vec::new() };
         for (port, path) in paths.iter().enumerate() {
             let mut config = fuser::Config::default();

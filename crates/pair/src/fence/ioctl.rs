@@ -5,7 +5,8 @@ use super::calls::{
     CONFLICT, PREEMPT_ABORT, Preemption, READ_KEYS, READ_RESERVATION, REGISTER, RELEASE, RESERVE, ReadKeys,
     ReadReservation, Registration, Reservation,
 };
-use super::{Fence, FenceError, KIND, SHOWN, Shown};
+use super::path::{Fence, FenceError, KIND};
+use super::shown::{SHOWN, Shown};
 use crate::reservation::{Key, Kind};
 use libc::c_ulong;
 use std::fs::File;

@@ -1,0 +1,87 @@
+//! A path to a LUN: the calls that change its reservation, and the ways in which they fail.
+
+use super::shown::Shown;
+use crate::reservation::{Key, Kind};
+use std::io;
+use std::time::Duration;
+use thiserror::Error;
+
+/// The type of every reservation of a pair: whoever is registered writes, everybody reads.
+pub const KIND: Kind = Kind::WriteExclusiveRegistrants;
+
+/// The reason why a LUN is not fenced, or not known to be.
+#[derive(Debug, Error)]
+pub enum FenceError {
+    /// The reservation forbids it: the caller's key is gone, or another holds the LUN.
+    #[error(
+        "{lun}: the reservation forbids it: this controller's key is not registered, or another holds it"
+    )]
+    Conflict {
+        /// The path to the LUN.
+        lun: String,
+    },
+    /// The device has no reservations, or the kernel does not pass them on.
+    #[error("{lun} has no reservations that this kernel passes on: {why}")]
+    Unsupported {
+        /// The path to the LUN.
+        lun: String,
+        /// The kernel's answer.
+        why: io::Error,
+    },
+    /// The path failed.
+    #[error("{lun}: its reservation cannot be reached: {why}")]
+    Io {
+        /// The path to the LUN.
+        lun: String,
+        /// The kernel's answer.
+        why: io::Error,
+    },
+    /// The call was answered, and what the array says of itself afterwards is no fence.
+    #[error("{lun} is not fenced: {why}; read its keys and find out who has it before anything is opened")]
+    NotConfirmed {
+        /// The path to the LUN.
+        lun: String,
+        /// The difference.
+        why: String,
+    },
+    /// No answer came in time. It may come later, and with effect.
+    #[error("{lun} is not fenced: no answer in {} s", .limit.as_secs_f64())]
+    TimedOut {
+        /// The path to the LUN.
+        lun: String,
+        /// The time that it had.
+        limit: Duration,
+    },
+}
+
+/// The registrations and the reservation of one LUN by one path.
+pub trait Fence {
+    /// The path to the LUN, as people name it.
+    fn name(&self) -> String;
+    /// Registers this path with `new` in place of `old`.
+    ///
+    /// # Errors
+    /// If `old` is not its key, or the path fails.
+    fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError>;
+    /// Reserves the LUN.
+    ///
+    /// # Errors
+    /// If `mine` is not this path's key, another reservation stands, or the path fails.
+    fn reserve(&mut self, mine: Key) -> Result<(), FenceError>;
+    /// Gives the reservation back.
+    ///
+    /// # Errors
+    /// If `mine` is not this path's key, or the path fails.
+    fn release(&mut self, mine: Key) -> Result<(), FenceError>;
+    /// Takes registration and reservation of `victim`, and returns once its writes that the array had taken are ended or
+    /// cancelled.
+    ///
+    /// # Errors
+    /// If `mine` is not this path's key, nobody is registered with `victim`, or the path fails.
+    fn preempt_and_abort(&mut self, mine: Key, victim: Key) -> Result<(), FenceError>;
+    /// Registered keys and the reservation, as the array has them now.
+    ///
+    /// # Errors
+    /// If the path fails, or cannot tell.
+    fn read(&mut self) -> Result<Shown, FenceError>;
+}
