@@ -203,6 +203,21 @@ fn registrations_outlive_the_power_unless_the_array_forgets() {
 }
 
 #[test]
+fn a_fence_in_whose_course_the_power_goes_is_none() {
+    let Some(array) = Array::new("loss of power in a fence", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
+    let write = slow(&array.file("a"), 1);
+    let fence = std::thread::spawn(move || take(&mut b, B, A));
+    std::thread::sleep(Duration::from_millis(200));
+    array.set("b", "power-cycle", "1");
+    assert!(matches!(fence.join().expect("no panic"), Err(FenceError::Io { .. })));
+    write.join().expect("no panic").expect_err("nothing is acknowledged over a loss of power");
+    let mut again = array.fence("b");
+    assert!(take(&mut again, B, A).is_ok(), "it can be said again");
+}
+
+#[test]
 fn a_victim_that_registers_again_writes_again() {
     let Some(array) = Array::new("registrations", &[]) else { return };
     let (mut a, mut b) = array.pair("a");

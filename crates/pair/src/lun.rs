@@ -190,20 +190,21 @@ impl Lun {
         Err((Refusal::Conflict, self.writes.end(ticket)))
     }
 
-    /// Ends a write that began: its bytes are on the medium. The aborts that are over by this.
-    pub fn end_write(&mut self, ticket: Ticket) -> Vec<AbortId> {
-        if let Some(port) = self.writes.port(ticket) {
-            let in_time = self.reservations.may_write(port) || self.writes.is_waited_for(ticket);
-            let counters = self.of(port);
-            *(if in_time { &mut counters.written } else { &mut counters.landed }) += 1;
-        }
-        self.writes.end(ticket)
+    /// Ends a write that began: its bytes are on the medium. The aborts that are over by this; `None`: the array has lost its
+    /// power meanwhile, and the write is not acknowledged.
+    pub fn end_write(&mut self, ticket: Ticket) -> Option<Vec<AbortId>> {
+        let port = self.writes.port(ticket)?;
+        let in_time = self.reservations.may_write(port) || self.writes.is_waited_for(ticket);
+        let counters = self.of(port);
+        *(if in_time { &mut counters.written } else { &mut counters.landed }) += 1;
+        Some(self.writes.end(ticket))
     }
 
-    /// The array loses power, and has it again. Writes under way are neither ended nor answered.
-    pub fn power_cycle(&mut self) {
+    /// The array loses power, and has it again. Writes under way are neither ended nor acknowledged. The aborts whose callers
+    /// get no answer.
+    pub fn power_cycle(&mut self) -> Vec<AbortId> {
         self.reservations.power_cycle(!self.defects.forgets_at_power_cycle);
-        self.writes.power_cycle();
+        self.writes.power_cycle()
     }
 
     fn of(&mut self, port: Port) -> &mut Counters {

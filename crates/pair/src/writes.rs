@@ -103,10 +103,11 @@ impl Writes {
         self.under_way.is_empty()
     }
 
-    /// Forgets everything: the array lost its power. Numbers are not given out again.
-    pub fn power_cycle(&mut self) {
+    /// Forgets everything: the array lost its power. The aborts whose callers never hear of them. Numbers are not given out
+    /// again.
+    pub fn power_cycle(&mut self) -> Vec<AbortId> {
         self.under_way.clear();
-        self.aborts.clear();
+        std::mem::take(&mut self.aborts).into_keys().collect()
     }
 }
 

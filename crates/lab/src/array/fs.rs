@@ -56,15 +56,15 @@ impl PathFs {
         let ticket = taken.map_err(|_| refused())?;
         let begun = self.shared.lun.lock().begin_write(ticket);
         if let Err((_, over)) = begun {
-            self.shared.tell(over);
+            self.shared.tell(over, true);
             return Err(refused());
         }
         if fault.delay_ms > 0 {
             std::thread::sleep(Duration::from_millis(fault.delay_ms));
         }
         let done = work();
-        let over = self.shared.lun.lock().end_write(ticket);
-        self.shared.tell(over);
+        let ended = self.shared.lun.lock().end_write(ticket);
+        self.shared.tell(ended.ok_or(Errno::EIO)?, true);
         done.map_err(Errno::from)
     }
 
@@ -266,10 +266,8 @@ impl Filesystem for PathFs {
         }
         let done = self.shared.lun.lock().command(self.port, command);
         let status = match done {
-            Reply::After(abort) => {
-                self.shared.wait_for(abort);
-                0
-            }
+            Reply::After(abort) if self.shared.wait_for(abort) => 0,
+            Reply::After(_) => return reply.error(Errno::EIO),
             Reply::Now(done) => calls::status(done),
         };
         reply.ioctl(status, &[]);
@@ -303,7 +301,8 @@ impl Filesystem for PathFs {
                 Err(_) => reply.error(Errno::EINVAL),
             },
             Some(POWER_CYCLE) => {
-                self.shared.lun.lock().power_cycle();
+                let lost = self.shared.lun.lock().power_cycle();
+                self.shared.tell(lost, false);
                 reply.ok();
             }
             _ => reply.error(Errno::EOPNOTSUPP),

@@ -5,7 +5,7 @@ use loligo_pair::reservation::{Port, Reservations};
 use loligo_pair::writes::AbortId;
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 
 /// The name of the file on each mount.
@@ -38,8 +38,8 @@ pub(super) struct Shared {
     pub(super) bytes: u64,
     names: Vec<String>,
     pub(super) lun: Mutex<Lun>,
-    /// Aborts that are over, and whose callers have not heard it yet.
-    over: Mutex<BTreeSet<AbortId>>,
+    /// Aborts that are over (true) or went with the power, and whose callers have not heard it yet.
+    over: Mutex<BTreeMap<AbortId, bool>>,
     changed: Condvar,
 }
 
@@ -55,17 +55,22 @@ impl Shared {
         }
     }
 
-    pub(super) fn tell(&self, over: Vec<AbortId>) {
+    /// These aborts are over, or `done` is false: they went with the power.
+    pub(super) fn tell(&self, over: Vec<AbortId>, done: bool) {
         if !over.is_empty() {
-            self.over.lock().extend(over);
+            self.over.lock().extend(over.into_iter().map(|abort| (abort, done)));
             self.changed.notify_all();
         }
     }
 
-    pub(super) fn wait_for(&self, abort: AbortId) {
+    /// Waits for an abort. False: it went with the power.
+    pub(super) fn wait_for(&self, abort: AbortId) -> bool {
         let mut over = self.over.lock();
-        while !over.remove(&abort) {
-            self.changed.wait(&mut over);
+        loop {
+            match over.remove(&abort) {
+                Some(done) => return done,
+                None => self.changed.wait(&mut over),
+            }
         }
     }
 

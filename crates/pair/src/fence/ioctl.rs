@@ -32,10 +32,10 @@ impl BlockFence {
     /// The LUN at `path`, a block device or the file of a model. Nothing of it is read or written.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If it cannot be opened. Calls need root.
     pub fn open(path: &Path) -> Result<BlockFence, FenceError> {
-        // The kernel's calls that change reservations want a descriptor that may write.
-        let file = File::options().read(true).write(true).open(path);
+        // Root may call by a descriptor that only reads. udev looks at a device whenever one that may write is closed.
+        let file = File::open(path);
         let name = path.display().to_string();
         let file = file.map_err(|why| FenceError::Io { lun: name, why })?;
         Ok(BlockFence { path: path.to_owned(), file: Arc::new(file) })

@@ -42,7 +42,7 @@ fn a_fence_waits_for_the_owners_begun_write() {
     let mut lun = pair(A, Defects::default());
     let write = begun(&mut lun, A);
     let Reply::After(abort) = preempt(&mut lun, true) else { panic!("a write has begun") };
-    assert_eq!(lun.end_write(write), [abort]);
+    assert_eq!(lun.end_write(write), Some(vec![abort]));
     assert_eq!(lun.counters(A), Counters { written: 1, ..Counters::default() });
     assert_eq!(lun.take_write(A), Err(Refusal::Conflict));
     assert_eq!(lun.counters(A).rejected, 1);
@@ -62,7 +62,7 @@ fn after_a_plain_preemption_a_begun_write_lands() {
     let mut lun = pair(A, Defects::default());
     let write = begun(&mut lun, A);
     assert_eq!(preempt(&mut lun, false), Reply::Now(Ok(())));
-    assert!(lun.end_write(write).is_empty());
+    assert_eq!(lun.end_write(write), Some(Vec::new()));
     assert_eq!(lun.counters(A).landed, 1);
 }
 
@@ -99,8 +99,10 @@ fn a_victim_is_told_at_its_next_command_and_not_again() {
 fn a_loss_of_power_with_a_defect_leaves_nobody_registered() {
     for forgets_at_power_cycle in [false, true] {
         let mut lun = pair(A, Defects { forgets_at_power_cycle, ..Defects::default() });
-        begun(&mut lun, A);
-        lun.power_cycle();
+        let write = begun(&mut lun, A);
+        let Reply::After(abort) = preempt(&mut lun, true) else { panic!("a write has begun") };
+        assert_eq!(lun.power_cycle(), [abort], "its caller hears nothing");
+        assert_eq!(lun.end_write(write), None, "it is not acknowledged");
         assert_eq!(lun.reservations().keys().1.is_empty(), forgets_at_power_cycle);
     }
 }
