@@ -35,7 +35,7 @@ impl Array {
         }
         let dir = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(program());
-        command.args(["lab", "array", "--size", "64m", "--json"]).arg(dir.path().join("bytes"));
+        command.args(["lab", "array", "--size", "64m"]).arg(dir.path().join("bytes"));
         for name in ["a", "b"] {
             let place = dir.path().join(name);
             std::fs::create_dir(&place).expect("a folder");

@@ -1,13 +1,11 @@
 //! `loligo lab array`.
 
-use crate::outcome::Json;
 use anyhow::{Context, Result};
 use clap::Args as Flags;
 use loligo_lab::array::{Array, PathSpec};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{flush_output, outln};
 use loligo_pair::lun::Defects;
-use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,8 +50,6 @@ pub(crate) struct Args {
     /// A defect that the array is to have; may be given several times
     #[arg(long = "defect", value_name = "DEFECT")]
     defects: Vec<Defect>,
-    #[command(flatten)]
-    json: Json,
 }
 
 /// Runs the subcommand.
@@ -71,15 +67,13 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     while stop.sleep(Duration::from_secs(3600)).is_ok() {}
     let counters = array.counters();
     drop(array);
-    a.json.done(json!({ "paths": counters }), || {
-        for (name, c) in &counters {
-            outln!(
-                "{name}: {} writes ended, {} refused, {} landed after a fence",
-                c.written,
-                c.rejected,
-                c.landed
-            );
-        }
-    })?;
+    for (name, c) in &counters {
+        outln!(
+            "{name}: {} writes ended, {} refused, {} landed after a fence",
+            c.written,
+            c.rejected,
+            c.landed
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,13 +5,14 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 21] = [
+const OTHERS: [&str; 22] = [
     "cache-show",
     "config-check",
     "config-show",
     "daemon",
     "doctor",
     "inspect",
+    "lab-array",
     "lab-cache-status",
     "lab-env",
     "lab-exec",

@@ -5,6 +5,7 @@ use loligo_tests::blockdev::impossible;
 use loligo_tests::history::History;
 use loligo_tests::load::{End, Load};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -17,6 +18,15 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Bytes that the other end of `socket` has not read yet.
+fn unread(socket: &UnixStream) -> libc::c_int {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and one number is written.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(done, 0, "the kernel tells it of a unix socket");
+    bytes
 }
 
 /// A volume on a slow disk whose cache is dirty all over, written to the disk when the volume stops.
@@ -181,6 +191,8 @@ fn a_restart_goes_on_without_who_asked_for_it() {
     let mut asks = UnixStream::connect(site.path("loligod.sock")).expect("it listens");
     let restart = b"POST /v1/volumes/a/restart HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
     asks.write_all(restart).expect("asked");
+    // Who leaves before the daemon has read it has not asked.
+    wait_until("the daemon reads it", || unread(&asks) == 0);
     drop(asks);
     wait_until("it is started by its new definition", || site.show("a")["mode"] == "wt");
     site.wait_for("a", "serving");
