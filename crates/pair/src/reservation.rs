@@ -95,12 +95,6 @@ pub enum Refusal {
     Attention(Attention),
 }
 
-/// One registration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Registration {
-    key: Key,
-}
-
 /// A reservation that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
@@ -122,7 +116,8 @@ pub struct Preempted {
 /// The registrations and the reservation of one LUN.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservations {
-    registered: BTreeMap<Port, Registration>,
+    /// Each with its key.
+    registered: BTreeMap<Port, Key>,
     held: Option<Held>,
     /// PRGENERATION: counts what changes registrations.
     generation: u32,
@@ -134,7 +129,7 @@ pub struct Reservations {
 impl Reservations {
     /// The registered keys with their ports, and the generation: READ KEYS.
     pub fn keys(&self) -> (u32, Vec<(Port, Key)>) {
-        (self.generation, self.registered.iter().map(|(port, r)| (*port, r.key)).collect())
+        (self.generation, self.registered.iter().map(|(port, key)| (*port, *key)).collect())
     }
 
     /// The reservation with its holder's key, and the generation: READ RESERVATION.
@@ -148,7 +143,7 @@ impl Reservations {
 
     /// The key of `port`.
     pub fn key(&self, port: Port) -> Key {
-        self.registered.get(&port).map_or(Key::NONE, |r| r.key)
+        self.registered.get(&port).copied().unwrap_or(Key::NONE)
     }
 
     /// True if `port` may write now.
@@ -162,8 +157,7 @@ impl Reservations {
     }
 
     fn is_privileged(&self, port: Port, held: Held) -> bool {
-        held.holder == port && self.registered.contains_key(&port)
-            || held.kind.is_for_registrants() && self.registered.contains_key(&port)
+        self.registered.contains_key(&port) && (held.holder == port || held.kind.is_for_registrants())
     }
 
     fn holds(&self, port: Port) -> bool {
@@ -197,7 +191,7 @@ impl Reservations {
         }
         self.persistent = persistent;
         if new != Key::NONE {
-            self.registered.insert(port, Registration { key: new });
+            self.registered.insert(port, new);
             self.generation = self.generation.wrapping_add(1);
         } else if self.registered.contains_key(&port) {
             self.generation = self.generation.wrapping_add(1);
@@ -271,7 +265,7 @@ impl Reservations {
             Some(held) => self.key(held.holder) == victim,
             None => false,
         };
-        let of = self.registered.iter().filter(|(p, r)| is_victim(**p, r.key));
+        let of = self.registered.iter().filter(|(p, k)| is_victim(**p, **k));
         let victims: Vec<Port> = of.map(|(p, _)| *p).collect();
         if victims.is_empty() && !takes {
             return Err(Refusal::Conflict);
@@ -308,7 +302,7 @@ impl Reservations {
     /// # Errors
     /// If `port` is not registered with `key`.
     fn must_be(&self, port: Port, key: Key) -> Result<(), Refusal> {
-        let is_it = self.registered.get(&port).is_some_and(|r| r.key == key);
+        let is_it = self.registered.get(&port) == Some(&key);
         if is_it { Ok(()) } else { Err(Refusal::Conflict) }
     }
 
