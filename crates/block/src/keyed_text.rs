@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedText {
     with_options: Box<str>,
-    /// Nothing where both are the same.
+    /// `None` if both are the same.
     in_file: Option<Box<InFile>>,
 }
 

@@ -109,7 +109,7 @@ pub fn ask<S: AsRef<OsStr>>(
 /// Has `run` ask for JSON with `args`, and reads it.
 ///
 /// # Errors
-/// Where it fails, or says something else.
+/// If it fails, or says something else.
 pub fn json<S: AsRef<OsStr>>(args: &[S], run: impl FnOnce(&[&OsStr]) -> Result<String>) -> Result<Value> {
     let mut all: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
     all.extend(["--format", "json"].map(OsStr::new));
