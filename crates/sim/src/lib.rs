@@ -11,6 +11,7 @@ pub mod life;
 pub mod loligo;
 pub mod marks;
 pub mod oracle;
+pub mod pair;
 pub mod rng;
 pub mod seeds;
 pub mod stamp;

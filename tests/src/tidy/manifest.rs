@@ -10,7 +10,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
     ("loligo-engine", &["loligo-block", "loligo-format"]),
-    ("loligo-sim", &["loligo-block", "loligo-engine", "loligo-format"]),
+    ("loligo-sim", &["loligo-block", "loligo-engine", "loligo-format", "loligo-pair"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-engine", "loligo-format", "loligo-export"]),
     ("loligo-client", &["loligo-block", "loligo-format", "loligo-log"]),

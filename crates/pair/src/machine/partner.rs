@@ -1,0 +1,134 @@
+//! The partner as this side sees it: what it says, by which way, and for how long it has said nothing.
+
+use super::omit::Step;
+use crate::beat::Beat;
+use crate::plan::{Millis, Plan};
+use std::collections::VecDeque;
+
+/// Runs of the partner's agent that are over and still known; a late beat of theirs counts for nothing.
+const RUNS: usize = 16;
+
+/// What the evidence says of the partner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is well, or nothing can be said.
+    Alive,
+    /// Links and sector are silent.
+    Silent,
+    /// It lives, and has no monitor.
+    CutOff,
+}
+
+/// A beat's place among all of them.
+type Mark = (u64, u64);
+
+/// The evidence.
+#[derive(Debug, Clone)]
+pub(super) struct Partner {
+    newest: Option<Beat>,
+    over: VecDeque<u64>,
+    /// For each link the newest beat that it brought, and when.
+    links: Vec<Option<(Mark, Millis)>>,
+    /// The beat that the sector held when it was last read.
+    sector: Option<Mark>,
+    /// When the sector was last seen to have changed.
+    sector_changed: Option<Millis>,
+    /// When the last reading that came back was asked for.
+    sector_read: Option<Millis>,
+    /// Since when it has said that it has no monitor.
+    cut_off: Option<Millis>,
+}
+
+impl Partner {
+    pub(super) fn new(links: usize) -> Partner {
+        Partner {
+            newest: None,
+            over: VecDeque::new(),
+            links: vec![None; links],
+            sector: None,
+            sector_changed: None,
+            sector_read: None,
+            cut_off: None,
+        }
+    }
+
+    /// Takes a beat that came by `link`. One that is doubled or late says nothing.
+    pub(super) fn heard(&mut self, now: Millis, link: usize, beat: Beat, plan: &Plan) {
+        if self.over.contains(&beat.run) {
+            return;
+        }
+        let mark = (beat.run, beat.number);
+        if let Some(last) = self.links.get_mut(link)
+            && last.is_none_or(|((run, number), _)| run != mark.0 || number < mark.1)
+        {
+            *last = Some((mark, now));
+        }
+        self.take(now, beat, plan);
+    }
+
+    /// Takes what the sector held; the question was put at `asked`. The first reading may be of a beat that was written long ago.
+    pub(super) fn sector(&mut self, now: Millis, asked: Millis, beat: Option<Beat>, plan: &Plan) {
+        self.sector_read = Some(asked);
+        let Some(beat) = beat else { return };
+        let mark = (beat.run, beat.number);
+        if self.sector.replace(mark).is_some_and(|before| before != mark) {
+            self.sector_changed = Some(now);
+            self.take(now, beat, plan);
+        }
+    }
+
+    fn take(&mut self, now: Millis, beat: Beat, plan: &Plan) {
+        match self.newest {
+            Some(known) if known.run == beat.run => {
+                if beat.number <= known.number {
+                    return;
+                }
+            }
+            _ if self.over.contains(&beat.run) => return,
+            Some(known) => {
+                self.over.push_back(known.run);
+                if self.over.len() > RUNS {
+                    self.over.pop_front();
+                }
+            }
+            None => {}
+        }
+        self.newest = Some(beat);
+        let has_none = beat.monitor_age.is_none_or(|age| age > plan.timings.no_monitor);
+        self.cut_off = if has_none { self.cut_off.or(Some(now)) } else { None };
+    }
+
+    /// Its newest beat.
+    pub(super) fn beat(&self) -> Option<&Beat> {
+        self.newest.as_ref()
+    }
+
+    /// When a link brought something new.
+    pub(super) fn last_link(&self) -> Option<Millis> {
+        self.links.iter().flatten().map(|(_, at)| *at).max()
+    }
+
+    /// True if a link brought a beat within the time that silence takes.
+    pub(super) fn is_heard(&self, now: Millis, plan: &Plan) -> bool {
+        self.last_link().is_some_and(|at| now.saturating_sub(at) <= plan.timings.links_silent)
+    }
+
+    /// The verdict at `now`, of an agent that was born at `born`.
+    pub(super) fn verdict(&self, now: Millis, born: Millis, plan: &Plan) -> Verdict {
+        let times = &plan.timings;
+        let since = |at: Option<Millis>| now.saturating_sub(at.unwrap_or(born).max(born));
+        // Whoever was never heard may be starting as this side is.
+        let never = self.last_link().is_none() && self.sector_changed.is_none();
+        let patience = |limit: Millis| if never { times.first_contact } else { limit };
+        let links = since(self.last_link()) > patience(times.links_silent);
+        // A sector that this side cannot read proves nothing.
+        let can_read = self.sector_read.is_some_and(|at| now.saturating_sub(at) <= times.sector_silent / 2);
+        let sector = can_read && since(self.sector_changed) > patience(times.sector_silent);
+        let sector = sector || plan.leaves_out(Step::SecondEvidence);
+        if links && sector {
+            return Verdict::Silent;
+        }
+        let cut_off = self.cut_off.is_some_and(|at| now.saturating_sub(at) > times.look);
+        if cut_off && !(links && sector) { Verdict::CutOff } else { Verdict::Alive }
+    }
+}

@@ -1,0 +1,325 @@
+//! The units on this side: each is brought to where the role wants it, one step after the other, and again after a failure.
+
+use super::action::{Answer, Ask, Cause, Deed, Failure, Proof};
+use super::omit::Step;
+use super::roles::Role;
+use super::{Machine, Purpose};
+use crate::plan::{LunId, Millis, UnitId};
+
+/// A unit that ran for so long has started well.
+const STEADY: Millis = 60_000;
+/// The most that the pause between two starts grows, as a power of two.
+const LONGEST_PAUSE: u32 = 4;
+
+/// Where a unit is, on this side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnitState {
+    /// Nothing of it runs here.
+    #[default]
+    Away,
+    /// Its LUNs are being fenced or held.
+    Securing,
+    /// The monitors are told that its old process is dead for certain, which comes before the new one.
+    Telling,
+    /// It is being started.
+    Starting,
+    /// It runs.
+    Running,
+    /// It is being stopped in peace.
+    Stopping,
+    /// It is being ended.
+    Killing,
+    /// Its LUNs are being given back.
+    Leaving,
+}
+
+/// A question about a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Secure(LunId),
+    Down { dead: bool },
+    Start,
+    Out,
+    Scrub,
+    Kill,
+    Stop,
+    Leave(LunId),
+}
+
+/// A unit as it is followed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnitTrack {
+    pub(super) state: UnitState,
+    /// LUNs still to be secured, or to be given back.
+    pub(super) left: Vec<LunId>,
+    /// When its LUNs were secured: keys read after that must show it.
+    secured: Option<Millis>,
+    /// Nothing is begun before.
+    not_before: Millis,
+    /// Starts that failed, one after the other.
+    failures: u32,
+    started: Millis,
+    /// When the array failed it.
+    strikes: Vec<Millis>,
+    /// The monitors have been told that it is down, and for certain dead, since it came here.
+    told_down: bool,
+    told_dead: bool,
+    /// The partner may have it: its LUNs are given back.
+    pub(super) given: bool,
+}
+
+impl Machine {
+    fn track(&mut self, id: UnitId) -> &mut UnitTrack {
+        &mut self.units[id.0 as usize]
+    }
+
+    pub(super) fn is_foreign(&self, id: UnitId) -> bool {
+        self.plan.unit(id).home != self.plan.me
+    }
+
+    pub(super) fn foreign_luns(&self) -> Vec<LunId> {
+        let me = self.plan.me;
+        self.plan.luns().into_iter().filter(|(_, home)| *home != me).map(|(lun, _)| lun).collect()
+    }
+
+    pub(super) fn unit_of(&self, lun: LunId) -> Option<UnitId> {
+        self.plan.ids().find(|id| self.plan.unit(*id).luns.contains(&lun))
+    }
+
+    /// True if keys that were asked for at `asked` must show the unit's LUNs as this side's.
+    pub(super) fn has_secured(&self, id: UnitId, asked: Millis) -> bool {
+        let track = &self.units[id.0 as usize];
+        let holds = matches!(track.state, UnitState::Telling | UnitState::Starting | UnitState::Running);
+        holds && track.secured.is_some_and(|at| asked >= at)
+    }
+
+    /// True if nothing runs here, or is being started.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.role, Role::Fenced { .. }) && self.units.iter().all(|u| u.state == UnitState::Away)
+    }
+
+    fn is_wanted(&self, id: UnitId) -> bool {
+        match self.role {
+            Role::Starting | Role::Fenced { .. } => false,
+            Role::Normal { .. } | Role::Race { .. } | Role::Giveback { .. } => !self.is_foreign(id),
+            Role::Dual { .. } => true,
+        }
+    }
+
+    /// A process of the unit was there before the agent.
+    pub(super) fn found(&mut self, id: UnitId) {
+        if self.plan.leaves_out(Step::Adopt) {
+            return;
+        }
+        let now = self.now;
+        let track = self.track(id);
+        if track.state == UnitState::Away {
+            *track = UnitTrack { state: UnitState::Running, secured: Some(now), started: now, ..UnitTrack::default() };
+        }
+        if matches!(self.role, Role::Fenced { .. }) {
+            self.kill(id);
+        }
+    }
+
+    /// The unit's process has ended by itself.
+    pub(super) fn ended(&mut self, id: UnitId, cause: Cause) {
+        let name = self.plan.unit(id).name.clone();
+        if !matches!(self.unit(id), UnitState::Running | UnitState::Starting) {
+            return;
+        }
+        let was_steady = self.now.saturating_sub(self.units[id.0 as usize].started) > STEADY;
+        self.track(id).state = UnitState::Away;
+        match cause {
+            Cause::Fenced => self.fence(format!("the array refuses the writes of {name}")),
+            Cause::Array => self.strike(id),
+            Cause::Other if was_steady => {
+                self.track(id).failures = 0;
+                self.step(format!("{name} has ended and is started again"));
+            }
+            Cause::Other => self.pause(id, &format!("{name} has ended soon after its start")),
+        }
+    }
+
+    /// The array failed the unit. That is no reason for a takeover.
+    fn strike(&mut self, id: UnitId) {
+        let (now, times) = (self.now, self.plan.timings.clone());
+        let track = self.track(id);
+        track.strikes.push(now);
+        track.strikes.retain(|at| now.saturating_sub(*at) <= times.array_window);
+        track.not_before = now;
+        if track.strikes.len() < 2 {
+            return;
+        }
+        track.strikes.clear();
+        track.not_before = now + times.array_pause;
+        let name = self.plan.unit(id).name.clone();
+        self.alarm(format!("the array fails {name}: it is out for now"));
+        if self.plan.unit(id).is_osd() {
+            self.owned(id, Work::Out, Deed::Out(id));
+        }
+    }
+
+    fn pause(&mut self, id: UnitId, why: &str) {
+        let (now, restart) = (self.now, self.plan.timings.restart);
+        let track = self.track(id);
+        track.not_before = now + (restart << track.failures.min(LONGEST_PAUSE));
+        track.failures += 1;
+        let wait = track.not_before - now;
+        self.alarm(format!("{why}; the next try is in {wait} ms"));
+    }
+
+    /// Brings units to where they should be.
+    pub(super) fn tend_units(&mut self) {
+        for id in self.plan.ids() {
+            let (state, not_before) = (self.unit(id), self.units[id.0 as usize].not_before);
+            match state {
+                UnitState::Away if self.is_wanted(id) && self.now >= not_before => self.secure(id),
+                UnitState::Running if !self.is_wanted(id) && matches!(self.role, Role::Normal { .. }) => {
+                    let name = self.plan.unit(id).name.clone();
+                    self.alarm(format!("{name} runs here and is the partner's: it is ended"));
+                    self.kill(id);
+                }
+                UnitState::Killing if self.now >= not_before => self.kill(id),
+                _ => {}
+            }
+        }
+    }
+
+    fn secure(&mut self, id: UnitId) {
+        let left = self.plan.unit(id).luns.clone();
+        let track = self.track(id);
+        track.state = UnitState::Securing;
+        track.left = left;
+        track.given = false;
+        self.secure_next(id);
+    }
+
+    fn secure_next(&mut self, id: UnitId) {
+        let is_foreign = self.is_foreign(id);
+        let skips = self.plan.leaves_out(Step::Fence);
+        match self.track(id).left.pop().filter(|_| !(is_foreign && skips)) {
+            Some(lun) => {
+                let ask = if is_foreign { Ask::Take(lun) } else { Ask::Hold(lun) };
+                self.ask(Purpose::Unit(id, Work::Secure(lun)), ask);
+            }
+            None => self.begin(id),
+        }
+    }
+
+    /// The unit's LUNs are this side's.
+    fn begin(&mut self, id: UnitId) {
+        let now = self.now;
+        self.track(id).secured = Some(now);
+        if !self.is_wanted(id) {
+            self.track(id).state = UnitState::Away;
+            return;
+        }
+        let is_dead = matches!(self.role, Role::Dual { dead: true, .. }) || self.plan.leaves_out(Step::Death);
+        let tells = self.is_foreign(id) && self.plan.unit(id).is_osd() && !self.plan.leaves_out(Step::Down);
+        if tells && is_dead && !self.units[id.0 as usize].told_dead {
+            // Never beside a start: the monitors would take the new process for the dead one.
+            let track = self.track(id);
+            (track.told_down, track.told_dead, track.state) = (true, true, UnitState::Telling);
+            return self.owned(id, Work::Down { dead: true }, Deed::Down { unit: id, dead: true });
+        }
+        if tells && !self.units[id.0 as usize].told_down {
+            self.track(id).told_down = true;
+            self.owned(id, Work::Down { dead: false }, Deed::Down { unit: id, dead: false });
+        }
+        self.start_unit(id);
+    }
+
+    fn start_unit(&mut self, id: UnitId) {
+        self.track(id).state = UnitState::Starting;
+        self.owned(id, Work::Start, Deed::Start(id));
+    }
+
+    /// Asks for a deed of the unit's owner.
+    fn owned(&mut self, id: UnitId, work: Work, deed: Deed) {
+        let proof = if self.is_foreign(id) { Proof::Sole } else { Proof::Held };
+        let needs = match self.plan.leaves_out(Step::Owner) {
+            true => Vec::new(),
+            false => self.plan.unit(id).luns.iter().map(|lun| (*lun, proof)).collect(),
+        };
+        self.ask(Purpose::Unit(id, work), Ask::Owned(needs, deed));
+    }
+
+    pub(super) fn kill(&mut self, id: UnitId) {
+        let again = self.now + self.plan.timings.backoff;
+        let track = self.track(id);
+        track.state = UnitState::Killing;
+        track.not_before = again;
+        self.ask(Purpose::Unit(id, Work::Kill), Ask::Kill(id));
+    }
+
+    pub(super) fn kill_units(&mut self) {
+        if self.plan.leaves_out(Step::EndWhenFenced) {
+            return;
+        }
+        for id in self.plan.ids() {
+            if self.unit(id) != UnitState::Away {
+                self.kill(id);
+            }
+        }
+    }
+
+    pub(super) fn worked(&mut self, id: UnitId, work: Work, answer: Answer) {
+        let name = self.plan.unit(id).name.clone();
+        match (work, self.unit(id), answer) {
+            (Work::Kill, UnitState::Killing, Answer::Done) => {
+                let track = self.track(id);
+                (track.state, track.secured, track.not_before) = (UnitState::Away, None, 0);
+                (track.told_down, track.told_dead) = (false, false);
+            }
+            (Work::Stop, UnitState::Stopping, Answer::Done) => {
+                self.track(id).state = UnitState::Away;
+                self.step(format!("{name} has stopped"));
+            }
+            (Work::Stop, UnitState::Stopping, _) => self.kill(id),
+            (Work::Secure(_), UnitState::Securing, Answer::Done | Answer::Taken(_)) => self.secure_next(id),
+            (Work::Secure(lun), UnitState::Securing, Answer::Failed(why)) => {
+                self.track(id).state = UnitState::Away;
+                self.pause(id, &format!("LUN {} of {name} is not this side's: {why}", lun.0));
+            }
+            (Work::Down { dead: true }, UnitState::Telling, _) => self.start_unit(id),
+            (Work::Start, UnitState::Starting, Answer::Done) => self.has_started(id),
+            (Work::Start, UnitState::Starting, Answer::Failed(why)) => self.failed_to_start(id, &name, &why),
+            (Work::Leave(_), UnitState::Leaving, answer) => self.left(id, &answer),
+            (Work::Down { .. } | Work::Out | Work::Scrub, _, Answer::Failed(why)) => {
+                self.alarm(format!("the monitors were not told about {name}: {why}"));
+            }
+            // What was asked before the unit was ended says nothing any more.
+            _ => {}
+        }
+    }
+
+    fn has_started(&mut self, id: UnitId) {
+        let now = self.now;
+        let track = self.track(id);
+        (track.state, track.started) = (UnitState::Running, now);
+        let name = self.plan.unit(id).name.clone();
+        self.step(format!("{name} runs here"));
+        if self.is_foreign(id) && self.plan.unit(id).is_osd() {
+            self.owned(id, Work::Scrub, Deed::Scrub(id));
+        }
+    }
+
+    fn failed_to_start(&mut self, id: UnitId, name: &str, why: &Failure) {
+        match why {
+            Failure::Array(_) => {
+                self.track(id).state = UnitState::Away;
+                self.strike(id);
+            }
+            // It may begin later.
+            Failure::TimedOut => {
+                self.pause(id, &format!("{name} did not start in time"));
+                self.kill(id);
+            }
+            Failure::NotMine(_) | Failure::Other(_) => {
+                self.track(id).state = UnitState::Away;
+                self.looks.hurry();
+                self.pause(id, &format!("{name} cannot be started: {why}"));
+            }
+        }
+    }
+}

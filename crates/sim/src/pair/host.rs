@@ -1,0 +1,200 @@
+//! A host of a controller: its agent, the processes of units, and what it can reach.
+
+use super::array::Call;
+use super::world::{Happening, Pid, World};
+use super::{Time, lun_of};
+use loligo_pair::machine::{Answer, Cause, Deed, Event, Failure, Job, Machine, Step};
+use loligo_pair::plan::{Side, UnitId};
+use loligo_pair::reservation::Port;
+use std::collections::BTreeMap;
+
+/// A process of a unit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    /// It has opened its LUN and writes.
+    pub(super) writes: bool,
+}
+
+/// A host.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) up: bool,
+    pub(super) frozen: bool,
+    /// What waits for its processors.
+    pub(super) held: Vec<Happening>,
+    /// For how long its clock has stood.
+    pub(super) stood: Time,
+    pub(super) frozen_since: Time,
+    pub(super) clock_stands: bool,
+    /// Its network is there.
+    pub(super) nic: bool,
+    /// Its path to the array is gone.
+    pub(super) path_lost: bool,
+    pub(super) machine: Option<Machine>,
+    pub(super) run: u64,
+    processes: BTreeMap<UnitId, Process>,
+    /// Since when the machine is fenced.
+    pub(super) fenced_at: Option<Time>,
+    /// When its host or agent was last made to run again.
+    pub(super) awake: Time,
+}
+
+impl Host {
+    pub(super) fn new() -> Host {
+        Host {
+            up: true,
+            frozen: false,
+            held: Vec::new(),
+            stood: 0,
+            frozen_since: 0,
+            clock_stands: false,
+            nic: true,
+            path_lost: false,
+            machine: None,
+            run: 0,
+            processes: BTreeMap::new(),
+            fenced_at: None,
+            awake: 0,
+        }
+    }
+
+    pub(super) fn is_run(&self, run: u64) -> bool {
+        self.machine.is_some() && self.run == run
+    }
+
+    pub(super) fn process(&self, unit: UnitId) -> Option<&Process> {
+        self.processes.get(&unit)
+    }
+
+    pub(super) fn end(&mut self, unit: UnitId) {
+        self.processes.remove(&unit);
+    }
+
+    pub(super) fn end_all(&mut self) {
+        self.processes.clear();
+    }
+
+    pub(super) fn has_any(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    pub(super) fn stop_writing(&mut self, unit: UnitId) {
+        if let Some(process) = self.processes.get_mut(&unit) {
+            process.writes = false;
+        }
+    }
+}
+
+impl World {
+    /// Spawns a process of the unit; false: one is there.
+    pub(super) fn spawn(&mut self, call: &Call, unit: UnitId) -> bool {
+        let side = call.side;
+        if self.hosts[side.index()].process(unit).is_some() {
+            if self.leaves_out(Step::Adopt) {
+                self.violate(format!("{side} starts osd.{} a second time", unit.0));
+            }
+            return false;
+        }
+        self.last_pid += 1;
+        let pid = self.last_pid;
+        self.hosts[side.index()].processes.insert(unit, Process { pid, writes: false });
+        let after = self.rng.range(300..1800);
+        self.later(after, Happening::Opens(side, unit, pid, call.job, call.run));
+        true
+    }
+
+    /// A spawned process opens its LUN.
+    pub(super) fn opens(&mut self, side: Side, unit: UnitId, pid: Pid, job: Job, run: u64) {
+        if self.hosts[side.index()].process(unit).is_none_or(|p| p.pid != pid) {
+            return;
+        }
+        if self.array_fails || self.hosts[side.index()].path_lost {
+            self.hosts[side.index()].end(unit);
+            let answer = Answer::Failed(Failure::Array("EIO".to_owned()));
+            return self.later(0, Happening::Tell(side, run, Event::Answered(job, answer)));
+        }
+        // It writes at once: where it may not, it has opened nothing.
+        let lun = &self.luns[lun_of(unit).0 as usize];
+        if !lun.reservations().may_write(Port(side.index() as u32)) {
+            self.mark("a start refused by the array");
+            self.hosts[side.index()].end(unit);
+            let answer = Answer::Failed(Failure::NotMine("EBADE".to_owned()));
+            return self.later(0, Happening::Tell(side, run, Event::Answered(job, answer)));
+        }
+        let other = side.other();
+        let rival = self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
+            && lun.reservations().may_write(Port(other.index() as u32));
+        if rival && self.hosts[other.index()].up {
+            self.violate(format!("two processes may write osd.{}: {side} opens it beside {other}", unit.0));
+        }
+        self.stored[unit.0 as usize].opened_by = pid;
+        if let Some(process) = self.hosts[side.index()].processes.get_mut(&unit) {
+            process.writes = true;
+        }
+        self.note(format!("{side} has opened osd.{} as process {pid}", unit.0));
+        self.monitors.boots(unit, side, self.now);
+        self.later(0, Happening::Writes(side, unit, pid));
+        self.later(0, Happening::Tell(side, run, Event::Answered(job, Answer::Done)));
+    }
+
+    /// A process ends by itself.
+    pub(super) fn process_ends(&mut self, side: Side, unit: UnitId, cause: Cause) {
+        self.hosts[side.index()].end(unit);
+        self.note(format!("the process of osd.{} on {side} ends: {cause:?}", unit.0));
+        let run = self.hosts[side.index()].run;
+        self.later(1, Happening::Tell(side, run, Event::Ended(unit, cause)));
+    }
+
+    /// What must hold of a side after each tick of its agent.
+    pub(super) fn check_side(&mut self, side: Side) {
+        let host = &self.hosts[side.index()];
+        let is_late = host.fenced_at.is_some_and(|at| self.now > at.max(host.awake) + 3000);
+        if is_late && host.has_any() {
+            self.violate(format!("{side} is fenced, and a process runs on"));
+        }
+    }
+
+    /// A side has won the race on the quorum LUN.
+    pub(super) fn won_race(&mut self, side: Side) {
+        let other = side.other();
+        self.mark("a race won");
+        let can_reach = self.monitors.reach[side.index()] && self.monitors.up;
+        if !can_reach && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 8000 {
+            self.violate(format!("{side} takes over without a monitor"));
+        }
+        let quiet = self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
+        let has_processes = (0..2).map(UnitId).any(|unit| {
+            unit.0 as usize == other.index() && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
+        });
+        if quiet && has_processes && !self.ordered && self.now > 25_000 {
+            self.violate(format!("{side} takes over from {other}, which is well"));
+        }
+    }
+
+    /// True if the partner's process of a unit says its banner.
+    pub(super) fn speaks(&self, side: Side, unit: UnitId) -> bool {
+        let other = &self.hosts[side.other().index()];
+        let reach = self.hosts[side.index()].nic && other.nic;
+        reach && other.up && !other.frozen && other.process(unit).is_some_and(|p| p.writes)
+    }
+
+    /// Cuts the partner's power.
+    pub(super) fn cut_power(&mut self, side: Side) {
+        let host = &mut self.hosts[side.index()];
+        host.up = false;
+        host.frozen = false;
+        host.held.clear();
+        host.machine = None;
+        host.end_all();
+        host.fenced_at = None;
+    }
+
+    /// True if a deed is one of a side that does not own the unit.
+    pub(super) fn deed_is_foreign(&self, side: Side, deed: Deed) -> bool {
+        let unit = match deed {
+            Deed::Start(unit) | Deed::Out(unit) | Deed::Scrub(unit) | Deed::Down { unit, .. } => unit,
+        };
+        self.holder(unit) != Some(side)
+    }
+}
