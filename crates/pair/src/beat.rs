@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Beat {
     /// The side that sends it.
     pub side: Side,
-    /// A number that no other run of the agent has.
+    /// The number of the agent's run: that of a later run is greater.
     pub run: u64,
     /// It grows with each beat of a run.
     pub number: u64,

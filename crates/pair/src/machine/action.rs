@@ -204,4 +204,6 @@ pub enum Notice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) at: Millis,
+    /// The number of the event that led to it: what was asked before another event says nothing about that.
+    pub(super) step: u64,
 }

@@ -17,7 +17,7 @@ impl Machine {
     /// True if the partner may have its units: this side has given them back, and the partner has not come yet.
     pub(super) fn has_granted(&self) -> bool {
         let Role::Normal { .. } = self.role else { return false };
-        let quorum = self.looks.view(QUORUM).filter(|seen| seen.asked >= self.since);
+        let quorum = self.looks.view(QUORUM).filter(|seen| self.is_since(seen));
         quorum.is_some_and(|seen| seen.view.holder.is_none() && !seen.view.keys.contains(&self.plan.theirs()))
     }
 
@@ -132,7 +132,7 @@ impl Machine {
             return;
         }
         let (mine, theirs) = (self.plan.mine(), self.plan.theirs());
-        let fresh = |lun| self.looks.view(lun).filter(|seen| seen.asked >= self.since).map(|seen| &seen.view);
+        let fresh = |lun| self.looks.view(lun).filter(|seen| self.is_since(seen)).map(|seen| &seen.view);
         let Some(quorum) = fresh(QUORUM) else { return };
         if quorum.keys.contains(&mine) && quorum.holder.is_none_or(|holder| holder == mine) {
             return self.become_role(Role::Starting);
@@ -190,7 +190,7 @@ impl Machine {
     /// quorum LUN.
     pub(super) fn join_foreign(&mut self) {
         let (mine, theirs) = (self.plan.mine(), self.plan.theirs());
-        let fresh = |lun| self.looks.view(lun).filter(|seen| seen.asked >= self.since).map(|seen| &seen.view);
+        let fresh = |lun| self.looks.view(lun).filter(|seen| self.is_since(seen)).map(|seen| &seen.view);
         let Some(quorum) = fresh(QUORUM) else { return };
         if quorum.holder.is_some() || !quorum.keys.contains(&mine) || !quorum.keys.contains(&theirs) {
             return;

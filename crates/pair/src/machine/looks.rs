@@ -1,10 +1,13 @@
-//! What a side looks at all the time: the partner's sector, keys and holders, the monitors. One question of a sort at a time.
+//! What a side looks at all the time: the partner's sector, keys and holders, the monitors. One question of a sort at a time, but to the monitors.
 
 use super::action::{Answer, Ask, Asked, Failure, View};
 use super::{Machine, Purpose};
 use crate::beat::Beat;
 use crate::plan::{LunId, Millis, Plan, QUORUM};
 use std::collections::BTreeMap;
+
+/// Questions to the monitors at a time.
+const QUESTIONS: u32 = 4;
 
 /// The sort of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,14 +22,14 @@ pub(super) enum Sort {
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     /// When it was asked for: it says nothing about what came later.
-    pub(super) asked: Millis,
+    pub(super) asked: Asked,
     pub(super) view: View,
 }
 
 /// The looks and what they saw.
 #[derive(Debug, Clone)]
 pub(super) struct Looks {
-    under_way: BTreeMap<Sort, ()>,
+    under_way: BTreeMap<Sort, u32>,
     due: BTreeMap<Sort, Millis>,
     views: BTreeMap<LunId, Seen>,
     luns: Vec<LunId>,
@@ -69,6 +72,11 @@ impl Looks {
 }
 
 impl Machine {
+    /// True if a LUN was read after the present role began.
+    pub(super) fn is_since(&self, seen: &Seen) -> bool {
+        seen.asked.step >= self.since_step
+    }
+
     /// Asks what is due.
     pub(super) fn look(&mut self) {
         let every = self.plan.timings.look;
@@ -82,30 +90,36 @@ impl Machine {
 
     fn look_at(&mut self, sort: Sort, every: Millis, ask: Ask) {
         let is_due = self.looks.due.get(&sort).is_none_or(|due| self.now >= *due);
-        if is_due && !self.looks.under_way.contains_key(&sort) {
+        // One question that gets lost must not look like monitors that are away.
+        let most = if sort == Sort::Monitors { QUESTIONS } else { 1 };
+        let under_way = self.looks.under_way.entry(sort).or_default();
+        if is_due && *under_way < most {
+            *under_way += 1;
             self.looks.due.insert(sort, self.now + every);
-            self.looks.under_way.insert(sort, ());
             self.ask(Purpose::Look(sort), ask);
         }
     }
 
     /// Writes this side's sector, unless the last writing is still under way.
     pub(super) fn write_sector(&mut self, beat: Beat) {
-        if !self.looks.under_way.contains_key(&Sort::OwnSector) {
-            self.looks.under_way.insert(Sort::OwnSector, ());
+        let under_way = self.looks.under_way.entry(Sort::OwnSector).or_default();
+        if *under_way == 0 {
+            *under_way = 1;
             self.ask(Purpose::Look(Sort::OwnSector), Ask::WriteSector(beat));
         }
     }
 
     pub(super) fn looked(&mut self, sort: Sort, asked: Asked, answer: Answer) {
-        self.looks.under_way.remove(&sort);
+        if let Some(under_way) = self.looks.under_way.get_mut(&sort) {
+            *under_way = under_way.saturating_sub(1);
+        }
         match (sort, answer) {
             (Sort::Sector, Answer::Sector(beat)) => {
                 let beat = beat.filter(|beat| beat.side != self.plan.me);
                 self.partner.sector(self.now, asked.at, beat, &self.plan);
             }
             (Sort::Keys(lun), Answer::Keys(view)) => {
-                self.looks.views.insert(lun, Seen { asked: asked.at, view });
+                self.looks.views.insert(lun, Seen { asked, view });
                 self.judge(lun);
             }
             (Sort::Monitors, Answer::Done) => {
@@ -113,10 +127,10 @@ impl Machine {
                 if self.looks.monitor_age(asked.at).is_none_or(|age| age > gap) {
                     self.looks.monitor_steady = Some(asked.at);
                 }
-                self.looks.monitor = Some(asked.at);
+                self.looks.monitor = self.looks.monitor.max(Some(asked.at));
             }
             (Sort::OwnSector, Answer::Failed(Failure::NotMine(why))) => {
-                if asked.at >= self.since {
+                if asked.step >= self.since_step {
                     self.fence(format!("the array refuses this side's sector: {why}"));
                 }
             }

@@ -90,8 +90,11 @@ pub struct Machine {
     beats: u64,
     next_beat: Millis,
     role: Role,
-    /// When the role began: what was asked before says nothing about it.
-    since: Millis,
+    /// Events so far.
+    steps: u64,
+    /// The event with which the role began: what was asked before says nothing about it.
+    since_step: u64,
+    role_at: Millis,
     partner: Partner,
     looks: Looks,
     units: Vec<UnitTrack>,
@@ -109,7 +112,7 @@ pub struct Machine {
 const ASLEEP: Millis = 400;
 
 impl Machine {
-    /// A side that knows nothing yet. `run` is a number that no other run of an agent has.
+    /// A side that knows nothing yet. `run` is greater than that of any run of this side before.
     pub fn new(plan: Plan, now: Millis, run: u64) -> Machine {
         let units = plan.units.iter().map(|_| UnitTrack::default()).collect();
         Machine {
@@ -119,7 +122,9 @@ impl Machine {
             beats: 0,
             next_beat: now,
             role: Role::Starting,
-            since: now,
+            steps: 0,
+            since_step: 0,
+            role_at: now,
             partner: Partner::new(plan.links),
             looks: Looks::new(&plan),
             units,
@@ -139,6 +144,7 @@ impl Machine {
             self.awake = now;
         }
         self.now = self.now.max(now);
+        self.steps += 1;
         match event {
             Event::Tick => {}
             Event::Heard(link, beat) => {
@@ -200,7 +206,7 @@ impl Machine {
     fn ask(&mut self, purpose: Purpose, ask: Ask) -> Job {
         let job = Job(self.next_job);
         self.next_job += 1;
-        self.asked.insert(job, (purpose, Asked { at: self.now }));
+        self.asked.insert(job, (purpose, Asked { at: self.now, step: self.steps }));
         self.out.push(Action::Ask(job, ask));
         job
     }

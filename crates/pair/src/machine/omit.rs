@@ -31,8 +31,6 @@ pub enum Step {
     Giveback = 2048,
     /// The processes that were found running when the agent started.
     Adopt = 4096,
-    /// A side that is fenced keeps silent towards the monitors.
-    SilentWhenFenced = 8192,
     /// A partner that has no monitor counts only if this side has had one for a while.
     SteadyMonitor = 16_384,
     /// The reading back after a fence. Carried out by who carries actions out.

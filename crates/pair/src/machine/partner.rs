@@ -3,10 +3,6 @@
 use super::omit::Step;
 use crate::beat::Beat;
 use crate::plan::{Millis, Plan};
-use std::collections::VecDeque;
-
-/// Runs of the partner's agent that are over and still known; a late beat of theirs counts for nothing.
-const RUNS: usize = 16;
 
 /// What the evidence says of the partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,14 +15,13 @@ pub(super) enum Verdict {
     CutOff,
 }
 
-/// A beat's place among all of them.
+/// A beat's place among all of them: a later run is greater.
 type Mark = (u64, u64);
 
 /// The evidence.
 #[derive(Debug, Clone)]
 pub(super) struct Partner {
     newest: Option<Beat>,
-    over: VecDeque<u64>,
     /// For each link the newest beat that it brought, and when.
     links: Vec<Option<(Mark, Millis)>>,
     /// The beat that the sector held when it was last read.
@@ -43,7 +38,6 @@ impl Partner {
     pub(super) fn new(links: usize) -> Partner {
         Partner {
             newest: None,
-            over: VecDeque::new(),
             links: vec![None; links],
             sector: None,
             sector_changed: None,
@@ -54,12 +48,11 @@ impl Partner {
 
     /// Takes a beat that came by `link`. One that is doubled or late says nothing.
     pub(super) fn heard(&mut self, now: Millis, link: usize, beat: Beat, plan: &Plan) {
-        if self.over.contains(&beat.run) {
-            return;
-        }
         let mark = (beat.run, beat.number);
+        let is_of_old_run = self.newest.is_some_and(|known| beat.run < known.run);
         if let Some(last) = self.links.get_mut(link)
-            && last.is_none_or(|((run, number), _)| run != mark.0 || number < mark.1)
+            && last.is_none_or(|(before, _)| before < mark)
+            && !is_of_old_run
         {
             *last = Some((mark, now));
         }
@@ -78,24 +71,14 @@ impl Partner {
     }
 
     fn take(&mut self, now: Millis, beat: Beat, plan: &Plan) {
-        match self.newest {
-            Some(known) if known.run == beat.run => {
-                if beat.number <= known.number {
-                    return;
-                }
-            }
-            _ if self.over.contains(&beat.run) => return,
-            Some(known) => {
-                self.over.push_back(known.run);
-                if self.over.len() > RUNS {
-                    self.over.pop_front();
-                }
-            }
-            None => {}
+        if self.newest.is_some_and(|known| (beat.run, beat.number) <= (known.run, known.number)) {
+            return;
         }
         self.newest = Some(beat);
         let has_none = beat.monitor_age.is_none_or(|age| age > plan.timings.no_monitor);
-        self.cut_off = if has_none { self.cut_off.or(Some(now)) } else { None };
+        // A run that has only begun has not had the time to reach one.
+        let grace = if beat.monitor_age.is_none() { plan.timings.no_monitor } else { 0 };
+        self.cut_off = if has_none { self.cut_off.or(Some(now + grace)) } else { None };
     }
 
     /// Its newest beat.

@@ -85,7 +85,8 @@ impl Machine {
         let (from, to) = (self.role.name(), role.name());
         let why = role.why().to_owned();
         self.role = role;
-        self.since = self.now;
+        self.since_step = self.steps;
+        self.role_at = self.now;
         self.looks.hurry();
         if from != to {
             self.out.push(Action::Tell(Notice::Role { from, to, why }));
@@ -103,7 +104,7 @@ impl Machine {
 
     /// Judges a LUN that was just read. What was asked before the present role began says nothing about it.
     pub(super) fn judge(&mut self, lun: LunId) {
-        let Some(seen) = self.looks.view(lun).filter(|seen| seen.asked >= self.since) else { return };
+        let Some(seen) = self.looks.view(lun).filter(|seen| self.is_since(seen)) else { return };
         let (mine, theirs) = (self.plan.mine(), self.plan.theirs());
         let has_mine = seen.view.keys.contains(&mine);
         let holder = seen.view.holder;
@@ -111,7 +112,7 @@ impl Machine {
             return;
         }
         if lun != QUORUM {
-            if !has_mine && self.unit_of(lun).is_some_and(|unit| self.has_secured(unit, seen.asked)) {
+            if !has_mine && self.unit_of(lun).is_some_and(|unit| self.has_secured(unit, seen.asked.step)) {
                 self.fence(format!("this side's key is gone from LUN {}", lun.0));
             }
             return;
@@ -147,8 +148,8 @@ impl Machine {
 
     /// Reads from the array what this side is.
     fn start(&mut self) {
-        let since = self.since;
-        let fresh = |lun| self.looks.view(lun).filter(|seen| seen.asked >= since).map(|seen| &seen.view);
+        let since = self.since_step;
+        let fresh = |lun| self.looks.view(lun).filter(|seen| seen.asked.step >= since).map(|seen| &seen.view);
         let (mine, theirs) = (self.plan.mine(), self.plan.theirs());
         let Some(quorum) = fresh(QUORUM) else { return };
         let (has_mine, has_theirs) = (quorum.keys.contains(&mine), quorum.keys.contains(&theirs));
@@ -158,7 +159,8 @@ impl Machine {
         if views.iter().any(Option::is_none) {
             return;
         }
-        let has_foreign = views.iter().flatten().any(|view| view.holder == Some(mine));
+        // A grant leaves LUNs that nobody holds.
+        let is_half_taken = views.iter().flatten().any(|view| view.holder.is_some());
         let start = |why: &str| why.to_owned();
         let role = if self.plan.leaves_out(Step::FencedAtStart) {
             Role::normal(start("started"), self.now, 0)
@@ -173,7 +175,7 @@ impl Machine {
         } else if holder.is_some() {
             let why = start("another holds the quorum LUN");
             Role::Fenced { why, not_before: self.now + self.plan.timings.backoff, rejoin: None }
-        } else if has_foreign && !has_theirs {
+        } else if is_half_taken && !has_theirs {
             // A takeover was under way when the agent before this one ended.
             self.race("a takeover is gone on with".to_owned(), 0);
             return;
@@ -193,10 +195,14 @@ impl Machine {
         if asking.is_some() || (self.now < not_before && !self.plan.leaves_out(Step::Backoff)) {
             return;
         }
-        if ordered {
+        let has_monitor = self.has_monitor();
+        let waited = self.now.saturating_sub(self.role_at) > self.plan.timings.first_contact;
+        if waited && has_monitor && self.has_granted() {
+            return self.race("the partner has not taken its units back".to_owned(), failed);
+        }
+        if ordered && has_monitor {
             return self.race("ordered".to_owned(), failed);
         }
-        let has_monitor = self.has_monitor();
         match self.partner.verdict(self.now, self.born.max(self.awake), &self.plan) {
             Verdict::Alive => {}
             Verdict::Silent if !has_monitor => {

@@ -52,8 +52,8 @@ pub(super) struct UnitTrack {
     pub(super) state: UnitState,
     /// LUNs still to be secured, or to be given back.
     pub(super) left: Vec<LunId>,
-    /// When its LUNs were secured: keys read after that must show it.
-    secured: Option<Millis>,
+    /// The event after which its LUNs were secured: keys read after that must show it.
+    secured: Option<u64>,
     /// Nothing is begun before.
     not_before: Millis,
     /// Starts that failed, one after the other.
@@ -87,7 +87,7 @@ impl Machine {
     }
 
     /// True if keys that were asked for at `asked` must show the unit's LUNs as this side's.
-    pub(super) fn has_secured(&self, id: UnitId, asked: Millis) -> bool {
+    pub(super) fn has_secured(&self, id: UnitId, asked: u64) -> bool {
         let track = &self.units[id.0 as usize];
         let holds = matches!(track.state, UnitState::Telling | UnitState::Starting | UnitState::Running);
         holds && track.secured.is_some_and(|at| asked >= at)
@@ -111,10 +111,10 @@ impl Machine {
         if self.plan.leaves_out(Step::Adopt) {
             return;
         }
-        let now = self.now;
+        let (now, step) = (self.now, self.steps);
         let track = self.track(id);
         if track.state == UnitState::Away {
-            *track = UnitTrack { state: UnitState::Running, secured: Some(now), started: now, ..UnitTrack::default() };
+            *track = UnitTrack { state: UnitState::Running, secured: Some(step), started: now, ..UnitTrack::default() };
         }
         if matches!(self.role, Role::Fenced { .. }) {
             self.kill(id);
@@ -208,8 +208,8 @@ impl Machine {
 
     /// The unit's LUNs are this side's.
     fn begin(&mut self, id: UnitId) {
-        let now = self.now;
-        self.track(id).secured = Some(now);
+        let step = self.steps;
+        self.track(id).secured = Some(step);
         if !self.is_wanted(id) {
             self.track(id).state = UnitState::Away;
             return;

@@ -130,18 +130,14 @@ impl World {
             }
             Ask::PowerOff => self.power_off(side),
             Ask::Owned(needs, deed) => self.owned(call, needs, *deed),
-            Ask::Kill(unit) => {
-                self.hosts[side.index()].end(*unit);
-                Stage::Over(Answer::Done)
-            }
+            Ask::Kill(unit) if self.hosts[side.index()].end(*unit) => Stage::Over(Answer::Done),
+            Ask::Kill(_) => Stage::Next,
             Ask::Stop(unit) if call.stage == 0 => {
                 self.hosts[side.index()].stop_writing(*unit);
                 Stage::Next
             }
-            Ask::Stop(unit) => {
-                self.hosts[side.index()].end(*unit);
-                Stage::Over(Answer::Done)
-            }
+            Ask::Stop(unit) if self.hosts[side.index()].end(*unit) => Stage::Over(Answer::Done),
+            Ask::Stop(_) => Stage::Next,
         }
     }
 
@@ -287,6 +283,7 @@ impl World {
                 self.process_ends(side, unit, loligo_pair::machine::Cause::Fenced);
             }
             Ok(ticket) => {
+                self.hosts[side.index()].wrote(unit);
                 let after = self.rng.skewed(0..40);
                 self.later(after, Happening::Begins(unit, ticket, pid));
                 let next = self.rng.range(20..120);
@@ -302,12 +299,22 @@ impl World {
                 let after = self.rng.skewed(1..600);
                 self.later(after, Happening::Lands(unit, ticket, pid));
             }
-            Err((_, over)) => self.aborts_over(lun, over),
+            Err((_, over)) => {
+                self.write_answered(unit, pid);
+                self.aborts_over(lun, over);
+            }
+        }
+    }
+
+    fn write_answered(&mut self, unit: UnitId, pid: Pid) {
+        for host in &mut self.hosts {
+            host.answered(unit, pid);
         }
     }
 
     pub(super) fn lands(&mut self, unit: UnitId, ticket: Ticket, pid: Pid) {
         let lun = lun_of(unit);
+        self.write_answered(unit, pid);
         // After a loss of power the array knows nothing of it, and nobody hears of it.
         let Some(over) = self.luns[lun.0 as usize].end_write(ticket) else { return };
         let by = self.stored[unit.0 as usize].opened_by;

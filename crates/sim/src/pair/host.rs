@@ -14,6 +14,10 @@ pub(super) struct Process {
     pub(super) pid: Pid,
     /// It has opened its LUN and writes.
     pub(super) writes: bool,
+    /// It ends once the array has answered what it has written: the kernel keeps it until then.
+    pub(super) ends: bool,
+    /// Writes that the array has not answered.
+    pub(super) under_way: u32,
 }
 
 /// A host.
@@ -67,8 +71,32 @@ impl Host {
         self.processes.get(&unit)
     }
 
-    pub(super) fn end(&mut self, unit: UnitId) {
+    /// Ends the process of a unit; true once it is gone, which the array's answers come before.
+    pub(super) fn end(&mut self, unit: UnitId) -> bool {
+        if let Some(process) = self.processes.get_mut(&unit) {
+            (process.ends, process.writes) = (true, false);
+            if process.under_way > 0 {
+                return false;
+            }
+        }
         self.processes.remove(&unit);
+        true
+    }
+
+    /// A write of a process is answered.
+    pub(super) fn answered(&mut self, unit: UnitId, pid: Pid) {
+        if let Some(process) = self.processes.get_mut(&unit).filter(|p| p.pid == pid) {
+            process.under_way -= 1;
+            if process.ends && process.under_way == 0 {
+                self.processes.remove(&unit);
+            }
+        }
+    }
+
+    pub(super) fn wrote(&mut self, unit: UnitId) {
+        if let Some(process) = self.processes.get_mut(&unit) {
+            process.under_way += 1;
+        }
     }
 
     pub(super) fn end_all(&mut self) {
@@ -98,7 +126,7 @@ impl World {
         }
         self.last_pid += 1;
         let pid = self.last_pid;
-        self.hosts[side.index()].processes.insert(unit, Process { pid, writes: false });
+        self.hosts[side.index()].processes.insert(unit, Process { pid, writes: false, ends: false, under_way: 0 });
         let after = self.rng.range(300..1800);
         self.later(after, Happening::Opens(side, unit, pid, call.job, call.run));
         true
@@ -133,14 +161,16 @@ impl World {
             process.writes = true;
         }
         self.note(format!("{side} has opened osd.{} as process {pid}", unit.0));
-        self.monitors.boots(unit, side, self.now);
+        self.monitors.boots(unit, side);
         self.later(0, Happening::Writes(side, unit, pid));
         self.later(0, Happening::Tell(side, run, Event::Answered(job, Answer::Done)));
     }
 
     /// A process ends by itself.
     pub(super) fn process_ends(&mut self, side: Side, unit: UnitId, cause: Cause) {
-        self.hosts[side.index()].end(unit);
+        if !self.hosts[side.index()].end(unit) {
+            return self.later(5, Happening::Ends(side, unit, cause));
+        }
         self.note(format!("the process of osd.{} on {side} ends: {cause:?}", unit.0));
         let run = self.hosts[side.index()].run;
         self.later(1, Happening::Tell(side, run, Event::Ended(unit, cause)));

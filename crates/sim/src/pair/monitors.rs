@@ -27,7 +27,7 @@ impl Monitors {
         Monitors { up: true, down_at: 0, reach: [true; 2], cut_at: [0; 2], down: [None; 2], at: [None; 2] }
     }
 
-    pub(super) fn boots(&mut self, unit: UnitId, side: Side, _now: Time) {
+    pub(super) fn boots(&mut self, unit: UnitId, side: Side) {
         self.at[unit.0 as usize] = Some(side);
     }
 }

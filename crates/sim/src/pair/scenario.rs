@@ -69,8 +69,11 @@ fn draw_faults(rng: &mut crate::rng::Rng) -> Vec<Fault> {
     let mut at = rng.range(6_000..12_000);
     let mut faults = Vec::new();
     for _ in 0..rng.range(1..4) {
-        let lasts = rng.skewed(100..40_000);
-        faults.push(Fault { at, lasts, kind: FaultKind::draw(rng) });
+        let kind = FaultKind::draw(rng);
+        // No host is up again before the array has ended what it had written.
+        let least = if matches!(kind, FaultKind::Crash(_)) { 4000 } else { 100 };
+        let lasts = rng.skewed(least..40_000);
+        faults.push(Fault { at, lasts, kind });
         // Often within a takeover.
         at += if rng.chance(2, 3) { rng.range(50..4_000) } else { rng.range(4_000..20_000) };
     }

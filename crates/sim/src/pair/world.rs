@@ -39,6 +39,8 @@ pub(super) enum Happening {
     Opens(Side, UnitId, Pid, Job, u64),
     /// A process writes.
     Writes(Side, UnitId, Pid),
+    /// A process that has ended is waited for.
+    Ends(Side, UnitId, loligo_pair::machine::Cause),
     /// A write that the array has taken begins.
     Begins(UnitId, Ticket, Pid),
     /// A write that the array has begun is on the medium.
@@ -61,6 +63,7 @@ impl Happening {
             | Happening::Arrive(side, ..)
             | Happening::Opens(side, ..)
             | Happening::Writes(side, ..)
+            | Happening::Ends(side, ..)
             | Happening::Boot(side) => Some(*side),
             Happening::Call(call) => Some(call.side),
             _ => None,
@@ -227,6 +230,11 @@ impl World {
             }
             Happening::Opens(side, unit, pid, job, run) => self.opens(side, unit, pid, job, run),
             Happening::Writes(side, unit, pid) => self.writes(side, unit, pid),
+            Happening::Ends(side, unit, cause) => {
+                if self.hosts[side.index()].process(unit).is_none_or(|p| p.ends) {
+                    self.process_ends(side, unit, cause);
+                }
+            }
             Happening::Begins(unit, ticket, pid) => self.begins(unit, ticket, pid),
             Happening::Lands(unit, ticket, pid) => self.lands(unit, ticket, pid),
             Happening::Fault(kind) => self.fault(kind),
