@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod cli;
 pub mod decoders;
 pub mod direct;
+pub mod fence_claims;
 pub mod fio;
 pub mod fixture;
 pub mod fuzz;

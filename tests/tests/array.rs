@@ -1,10 +1,14 @@
 //! Claims about `loligo lab array`, the model of an array that two controllers share, and about fences over it by the calls
 //! that a block device has.
+//!
+//! The claims that also real targets keep are in `loligo_tests::fence_claims`. They run here on the model without defects and
+//! with those of LIO and nvmet.
 
 #![allow(clippy::print_stdout)]
 
-use loligo_pair::fence::{BlockFence, Fence, FenceError, confirm, take, take_within};
+use loligo_pair::fence::{BlockFence, Fence, FenceError, take, take_within};
 use loligo_pair::reservation::Key;
+use loligo_tests::fence_claims::{self, Delay, IfPartnerHolds, Target};
 use loligo_tests::server::program;
 use loligo_tests::skip::{fuse, skip};
 use rustix::fs::{FlockOperation, XattrFlags, flock, setxattr};
@@ -113,54 +117,52 @@ fn slow(file: &File, byte: u8) -> std::thread::JoinHandle<std::io::Result<()>> {
     write
 }
 
-#[test]
-fn a_fenced_controller_writes_no_more() {
-    let Some(array) = Array::new("fences", &[]) else { return };
-    let (mut a, mut b) = array.pair("a");
-    let (old, new) = (array.file("a"), array.file("b"));
-    put(&old, 1).expect("the owner writes");
-    let proof = take(&mut b, B, A).expect("a fence");
-    assert_eq!(Path::new(proof.lun()), array.lun("b"));
-    let why = put(&old, 2).expect_err("it is fenced");
-    assert_eq!(why.raw_os_error(), Some(libc::EBADE));
-    assert_eq!(old.sync_data().expect_err("it is fenced").raw_os_error(), Some(libc::EBADE));
-    put(&new, 3).expect("the partner writes");
-    assert!(matches!(a.reserve(A), Err(FenceError::Conflict { .. })));
-    assert!(matches!(take(&mut a, A, B), Err(FenceError::NotConfirmed { .. })), "the victim strikes back");
-    assert_eq!((array.count("a", "rejected"), array.count("a", "landed")), (1, 0));
+/// Every claim on a model with these defects.
+fn claims(test: &str, defects: &[&str], if_partner_holds: IfPartnerHolds) {
+    let Some(array) = Array::new(test, defects) else { return };
+    let (short, long) = (Duration::from_millis(100), Duration::from_millis(1000));
+    let set_delay = |delay: Delay| {
+        let delay = match delay {
+            Delay::None => Duration::ZERO,
+            Delay::Short => short,
+            Delay::Long => long,
+        };
+        array.set("a", "fault", &format!(r#"{{"delay_ms": {}}}"#, delay.as_millis()));
+    };
+    let (a, b) = (array.lun("a"), array.lun("b"));
+    let target = Target { a, b, if_partner_holds, set_delay: &set_delay, short, long };
+    fence_claims::run(&target).expect("every claim holds");
 }
 
 #[test]
-fn a_fence_is_answered_when_the_owners_write_has_ended() {
-    let Some(array) = Array::new("fences of writes in flight", &[]) else { return };
-    let (_, mut b) = array.pair("a");
-    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
-    let write = slow(&array.file("a"), 1);
-    let begun = Instant::now();
-    take(&mut b, B, A).expect("a fence");
-    assert!(begun.elapsed() > Duration::from_millis(300), "it did not wait");
-    write.join().expect("no panic").expect("it ended before the fence did");
-    assert_eq!((array.count("a", "written"), array.count("a", "landed")), (1, 0));
+fn the_model_keeps_every_claim() {
+    claims("claims about fences", &[], IfPartnerHolds::Waits);
 }
 
 #[test]
-fn a_late_write_lands_if_the_partner_held_the_lun() {
-    let Some(array) = Array::new("late writes", &["abort-misses-registrants"]) else { return };
-    let (_, mut b) = array.pair("b");
-    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
-    let write = slow(&array.file("a"), 1);
+fn the_model_with_lios_defect_keeps_every_claim() {
+    claims("claims about fences on LIO", &["abort-misses-registrants"], IfPartnerHolds::Misses);
+}
+
+#[test]
+fn the_model_with_nvmets_defect_keeps_every_claim() {
+    claims("claims about fences on nvmet", &["preempts-without-effect"], IfPartnerHolds::Nothing);
+}
+
+#[test]
+fn writes_are_counted_as_ended_refused_or_late() {
+    let Some(array) = Array::new("counters of writes", &["abort-misses-registrants"]) else { return };
+    let (a, mut b) = array.pair("b");
+    put(&array.file("a"), 1).expect("a registrant writes");
+    array.set("a", "fault", r#"{"delay_ms": 1000}"#);
+    let write = slow(&array.file("a"), 2);
     take(&mut b, B, A).expect("the keys say that it is fenced");
     write.join().expect("no panic").expect("it goes on");
-    assert_eq!(array.count("a", "landed"), 1, "why the owner holds its LUN");
-}
-
-#[test]
-fn success_that_does_nothing_is_found_out() {
-    let Some(array) = Array::new("success without effect", &["preempts-without-effect"]) else { return };
-    let (_, mut b) = array.pair("b");
-    let why = take(&mut b, B, A).expect_err("nothing was done").to_string();
-    assert!(why.contains("key 0xa is registered too"), "{why}");
-    put(&array.file("a"), 1).expect("it writes still");
+    put(&array.file("a"), 3).expect_err("it is fenced");
+    let why = array.file("a").sync_data().expect_err("it is fenced");
+    assert_eq!(why.raw_os_error(), Some(libc::EBADE));
+    let counted = ["written", "rejected", "landed"].map(|what| array.count("a", what));
+    assert_eq!((counted, Path::new(&a.name())), ([1, 1, 1], &*array.lun("a")));
 }
 
 #[test]
@@ -215,16 +217,6 @@ fn a_fence_in_whose_course_the_power_goes_is_none() {
     write.join().expect("no panic").expect_err("nothing is acknowledged over a loss of power");
     let mut again = array.fence("b");
     assert!(take(&mut again, B, A).is_ok(), "it can be said again");
-}
-
-#[test]
-fn a_victim_that_registers_again_writes_again() {
-    let Some(array) = Array::new("registrations", &[]) else { return };
-    let (mut a, mut b) = array.pair("a");
-    take(&mut b, B, A).expect("a fence");
-    a.register(Key::NONE, A).expect("the array lets it");
-    put(&array.file("a"), 1).expect("so a victim must not register by itself");
-    assert!(confirm(&mut b, B).is_err(), "and the partner sees it");
 }
 
 #[test]

@@ -5,13 +5,16 @@ use super::calls::{
     CONFLICT, PREEMPT_ABORT, Preemption, READ_KEYS, READ_RESERVATION, REGISTER, RELEASE, RESERVE, ReadKeys,
     ReadReservation, Registration, Reservation,
 };
+use super::nvme;
 use super::path::{Fence, FenceError, KIND};
+use super::pending::Device;
+use super::scsi::{self, Unread};
 use super::shown::{SHOWN, Shown};
 use crate::reservation::{Key, Kind};
 use libc::c_ulong;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,22 +78,53 @@ impl BlockFence {
         serde_json::from_slice(&raw[..len]).map_err(|why| self.failed(why.into()))
     }
 
-    fn read_device(&self) -> Result<Shown, FenceError> {
-        let mut keys = [0u64; MOST_KEYS];
-        let mut list =
-            ReadKeys { generation: 0, num_keys: MOST_KEYS as u32, keys_ptr: keys.as_mut_ptr() as u64 };
-        self.ask(READ_KEYS, &mut list)?;
-        let mut held = ReadReservation { key: 0, generation: 0, kind: 0 };
-        self.ask(READ_RESERVATION, &mut held)?;
-        if held.generation != list.generation || list.num_keys as usize > MOST_KEYS {
-            let why = "its registrations changed while they were read".to_owned();
-            return Err(FenceError::NotConfirmed { lun: self.name(), why });
+    /// By the kernel's calls, which Linux has since 7.0.
+    fn read_kernel(&self) -> Result<Shown, FenceError> {
+        for _ in 0..TRIES {
+            let mut keys = [0u64; MOST_KEYS];
+            let mut list =
+                ReadKeys { generation: 0, num_keys: MOST_KEYS as u32, keys_ptr: keys.as_mut_ptr() as u64 };
+            self.ask(READ_KEYS, &mut list)?;
+            let mut held = ReadReservation { key: 0, generation: 0, kind: 0 };
+            self.ask(READ_RESERVATION, &mut held)?;
+            let Some(keys) = keys.get(..list.num_keys as usize) else {
+                return Err(self.unclear(format!("it has {} keys", list.num_keys)));
+            };
+            if held.generation == list.generation {
+                return Ok(Shown {
+                    generation: list.generation,
+                    keys: keys.iter().map(|key| Key(*key)).collect(),
+                    held: Kind::of(held.kind).map(|kind| (Key(held.key), kind)),
+                });
+            }
         }
-        Ok(Shown {
-            generation: list.generation,
-            keys: keys[..list.num_keys as usize].iter().map(|key| Key(*key)).collect(),
-            held: Kind::of(held.kind).map(|kind| (Key(held.key), kind)),
+        Err(self.unclear("its registrations change while they are read".to_owned()))
+    }
+
+    /// By the device's own commands, past a kernel without calls for it: `SG_IO` or `NVME_IOCTL_IO_CMD`.
+    ///
+    /// # Errors
+    /// If the device cannot tell, or what it says is not to be understood.
+    pub fn read_passed_through(&self) -> Result<Shown, FenceError> {
+        let file = self.file.as_fd();
+        let read = match nvme::namespace(file) {
+            Some(namespace) => nvme::read(file, namespace),
+            None => scsi::read(file),
+        };
+        read.map_err(|why| match why {
+            Unread::Failed(why) => self.failed(why),
+            Unread::Unknown => self.failed(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            Unread::Conflict => FenceError::Conflict { lun: self.name() },
+            why @ (Unread::Unsteady | Unread::Garbage(_)) => self.unclear(why.to_string()),
         })
+    }
+
+    fn unclear(&self, why: String) -> FenceError {
+        FenceError::NotConfirmed { lun: self.name(), why }
+    }
+
+    fn device(&self) -> Option<Device> {
+        self.file.metadata().ok().map(|meta| Device::of(&meta))
     }
 }
 
@@ -114,11 +148,22 @@ impl Fence for BlockFence {
     fn preempt_and_abort(&mut self, mine: Key, victim: Key) -> Result<(), FenceError> {
         // `old_key` is the caller's own; the other way round the call is a conflict.
         let arg = &mut Preemption { old_key: mine.0, new_key: victim.0, kind: KIND as u32, flags: 0 };
+        let _call = self.device().map(Device::call);
         self.ask(PREEMPT_ABORT, arg)
     }
 
     fn read(&mut self) -> Result<Shown, FenceError> {
         let meta = self.file.metadata().map_err(|why| self.failed(why))?;
-        if meta.file_type().is_block_device() { self.read_device() } else { self.read_shown() }
+        if !meta.file_type().is_block_device() {
+            return self.read_shown();
+        }
+        match self.read_kernel() {
+            Err(FenceError::Unsupported { .. }) => self.read_passed_through(),
+            read => read,
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.device().is_some_and(Device::is_pending)
     }
 }

@@ -20,6 +20,27 @@ pub enum FenceError {
         /// The path to the LUN.
         lun: String,
     },
+    /// Others are registered, and the caller is not: its partner has taken the LUN from it.
+    #[error(
+        "{lun}: this controller's key {:#x} is not registered, and others are: the LUN was taken from it; \
+         end what writes to it, and do not register again before it is given back",
+        .key.0
+    )]
+    KeyGone {
+        /// The path to the LUN.
+        lun: String,
+        /// The caller's key.
+        key: Key,
+    },
+    /// Nobody is registered: nobody has set the LUN up, or the array has lost its registrations.
+    #[error(
+        "{lun}: nobody is registered, so the array has lost its registrations or never had any; \
+         stop both controllers' programs on it, then set the pair up again"
+    )]
+    NoKeys {
+        /// The path to the LUN.
+        lun: String,
+    },
     /// The device has no reservations, or the kernel does not pass them on.
     #[error("{lun} has no reservations that this kernel passes on: {why}")]
     Unsupported {
@@ -44,6 +65,13 @@ pub enum FenceError {
         /// The difference.
         why: String,
     },
+    /// An earlier call of this process is not answered yet. The keys may say already that it had effect, while writes that the
+    /// array had taken go on.
+    #[error("{lun} is not fenced: an earlier call is not answered yet; wait for it")]
+    Pending {
+        /// The path to the LUN.
+        lun: String,
+    },
     /// No answer came in time. It may come later, and with effect.
     #[error("{lun} is not fenced: no answer in {} s", .limit.as_secs_f64())]
     TimedOut {
@@ -63,7 +91,7 @@ pub trait Fence {
     /// # Errors
     /// If `old` is not its key, or the path fails.
     fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError>;
-    /// Reserves the LUN.
+    /// Reserves the LUN. Nothing changes if `mine` holds it.
     ///
     /// # Errors
     /// If `mine` is not this path's key, another reservation stands, or the path fails.
@@ -73,8 +101,8 @@ pub trait Fence {
     /// # Errors
     /// If `mine` is not this path's key, or the path fails.
     fn release(&mut self, mine: Key) -> Result<(), FenceError>;
-    /// Takes registration and reservation of `victim`, and returns once its writes that the array had taken are ended or
-    /// cancelled.
+    /// Takes registration and reservation of `victim`. If `victim` held the LUN, returns once its writes that the array had
+    /// taken are ended or cancelled; else they may still land.
     ///
     /// # Errors
     /// If `mine` is not this path's key, nobody is registered with `victim`, or the path fails.
@@ -84,4 +112,9 @@ pub trait Fence {
     /// # Errors
     /// If the path fails, or cannot tell.
     fn read(&mut self) -> Result<Shown, FenceError>;
+    /// True while a [`Fence::preempt_and_abort`] of this process is not answered, by any handle of the same path. Keys and
+    /// holder prove nothing until then.
+    fn is_pending(&self) -> bool {
+        false
+    }
 }

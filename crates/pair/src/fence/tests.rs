@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::lun::{Command, Defects, Lun, Reply};
-use crate::reservation::{Port, Refusal, Reservations};
+use crate::reservation::{Key, Port, Refusal, Reservations};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 const A: Key = Key(0xa);
 const B: Key = Key(0xb);
@@ -64,22 +65,37 @@ fn pair(defects: Defects) -> (Path, Path) {
     (owner, partner)
 }
 
+/// Both are registered, and nobody holds it: the quorum LUN in normal times.
+fn quorum() -> (Path, Path) {
+    let (mut owner, partner) = pair(Defects::default());
+    owner.release(A).unwrap();
+    (owner, partner)
+}
+
 #[test]
 fn a_fence_is_confirmed_by_keys_and_holder() {
     let (mut owner, mut partner) = pair(Defects::default());
     let proof = take(&mut partner, B, A).unwrap();
-    assert_eq!(proof.lun(), "lun");
-    assert!(
-        matches!(take(&mut owner, A, B), Err(FenceError::NotConfirmed { .. })),
-        "the victim strikes back"
-    );
+    assert_eq!((proof.lun(), proof.is_drained()), ("lun", true));
+    let back = take(&mut owner, A, B);
+    assert!(matches!(back, Err(FenceError::KeyGone { key: A, .. })), "the victim strikes back: {back:?}");
 }
 
 #[test]
-fn a_fence_that_is_said_again_is_confirmed_again() {
+fn a_fence_that_is_said_again_says_nothing_of_old_writes() {
     let (_, mut partner) = pair(Defects::default());
     let first = take(&mut partner, B, A).unwrap();
-    assert_eq!(take(&mut partner, B, A).unwrap(), first);
+    let again = take(&mut partner, B, A).unwrap();
+    assert_eq!(again.generation(), first.generation());
+    assert!(!again.is_drained() && !confirm(&mut partner, B).unwrap().is_drained());
+}
+
+#[test]
+fn a_victim_that_did_not_hold_is_not_drained() {
+    let (mut owner, mut partner) = pair(Defects::default());
+    owner.release(A).unwrap();
+    partner.reserve(B).unwrap();
+    assert!(!take(&mut partner, B, A).unwrap().is_drained());
 }
 
 #[test]
@@ -93,22 +109,99 @@ fn success_without_effect_is_no_fence() {
 }
 
 #[test]
-fn an_owner_whose_key_is_gone_confirms_nothing() {
+fn an_owner_holds_with_its_partner_registered() {
     let (mut owner, mut partner) = pair(Defects::default());
-    assert!(
-        matches!(confirm(&mut owner, A), Err(FenceError::NotConfirmed { .. })),
-        "the partner is registered"
-    );
+    let mine = confirm_held(&mut owner, A, B).unwrap();
+    assert_eq!((mine.lun(), mine.has_partner()), ("lun", true));
+    let theirs = confirm_held(&mut partner, B, A).unwrap_err().to_string();
+    assert!(theirs.contains("0xa holds it"), "{theirs}");
+    assert!(matches!(confirm(&mut owner, A), Err(FenceError::NotConfirmed { .. })), "it is not alone");
+    partner.register(B, Key::NONE).unwrap();
+    assert!(!confirm_held(&mut owner, A, B).unwrap().has_partner());
+}
+
+#[test]
+fn an_owner_whose_key_is_gone_is_told_so() {
+    let (mut owner, mut partner) = pair(Defects::default());
     partner.preempt_and_abort(B, A).unwrap();
-    let why = confirm(&mut owner, A).unwrap_err().to_string();
-    assert!(why.contains("0xa is not registered"), "{why}");
+    for why in [confirm(&mut owner, A).unwrap_err(), confirm_held(&mut owner, A, B).unwrap_err()] {
+        assert!(matches!(why, FenceError::KeyGone { key: A, .. }), "{why}");
+    }
+}
+
+#[test]
+fn of_two_that_race_one_wins_and_the_other_is_told() {
+    let (mut owner, mut partner) = quorum();
+    let won = race(&mut partner, B, A).unwrap();
+    assert!(!won.is_drained(), "nobody held it");
+    assert!(matches!(race(&mut owner, A, B), Err(FenceError::KeyGone { key: A, .. })));
+    assert_eq!(race(&mut partner, B, A).unwrap(), won, "the winner may say it again");
+}
+
+#[test]
+fn a_race_that_broke_off_before_the_reservation_goes_on() {
+    let (mut owner, mut partner) = quorum();
+    partner.preempt_and_abort(B, A).unwrap();
+    assert!(matches!(confirm(&mut partner, B), Err(FenceError::NotConfirmed { .. })), "nobody holds it");
+    assert!(race(&mut partner, B, A).is_ok());
+    assert!(matches!(race(&mut owner, A, B), Err(FenceError::KeyGone { .. })));
+}
+
+#[test]
+fn a_stranger_on_a_lun_is_refused_before_anything_changes() {
+    let (mut owner, mut partner) = pair(Defects::default());
+    let mut stranger = Path { lun: owner.lun.clone(), port: Port(3) };
+    stranger.register(Key::NONE, Key(0xc)).unwrap();
+    let before = owner.read().unwrap();
+    for done in [take(&mut partner, B, A), race(&mut partner, B, A)] {
+        let why = done.unwrap_err().to_string();
+        assert!(why.contains("0xc is registered, which is none of the pair's"), "{why}");
+    }
+    assert!(matches!(confirm_held(&mut owner, A, B), Err(FenceError::NotConfirmed { .. })));
+    assert_eq!(owner.read().unwrap(), before);
 }
 
 #[test]
 fn after_a_loss_of_registrations_nothing_is_confirmed() {
-    let (_, mut partner) = pair(Defects { forgets_at_power_cycle: true, ..Defects::default() });
+    let (mut owner, mut partner) = pair(Defects { forgets_at_power_cycle: true, ..Defects::default() });
     partner.lun.borrow_mut().power_cycle();
-    assert!(matches!(take(&mut partner, B, A), Err(FenceError::NotConfirmed { .. })));
+    for done in [take(&mut partner, B, A), race(&mut owner, A, B), confirm(&mut owner, A)] {
+        assert!(matches!(done, Err(FenceError::NoKeys { .. })), "{done:?}");
+    }
+}
+
+#[test]
+fn keys_prove_nothing_while_a_call_is_not_answered() {
+    struct Waiting(Path);
+    impl Fence for Waiting {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError> {
+            self.0.register(old, new)
+        }
+        fn reserve(&mut self, mine: Key) -> Result<(), FenceError> {
+            self.0.reserve(mine)
+        }
+        fn release(&mut self, mine: Key) -> Result<(), FenceError> {
+            self.0.release(mine)
+        }
+        fn preempt_and_abort(&mut self, mine: Key, victim: Key) -> Result<(), FenceError> {
+            self.0.preempt_and_abort(mine, victim)
+        }
+        fn read(&mut self) -> Result<Shown, FenceError> {
+            self.0.read()
+        }
+        fn is_pending(&self) -> bool {
+            true
+        }
+    }
+    let (_, mut partner) = pair(Defects::default());
+    partner.preempt_and_abort(B, A).unwrap();
+    let mut waiting = Waiting(partner);
+    for done in [take(&mut waiting, B, A), race(&mut waiting, B, A), confirm(&mut waiting, B)] {
+        assert!(matches!(done, Err(FenceError::Pending { .. })), "{done:?}");
+    }
 }
 
 #[test]
@@ -132,7 +225,7 @@ fn a_call_that_does_not_come_back_is_no_fence() {
             Ok(())
         }
         fn read(&mut self) -> Result<Shown, FenceError> {
-            Ok(Shown { generation: 1, keys: vec![B], held: Some((B, KIND)) })
+            Ok(Shown { generation: 1, keys: vec![A, B], held: Some((A, KIND)) })
         }
     }
     let done = take_within(Silent, B, A, Duration::from_millis(50));

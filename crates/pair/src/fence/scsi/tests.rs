@@ -1,0 +1,82 @@
+//! Claims about answers to PERSISTENT RESERVE IN.
+
+use super::*;
+use proptest::prelude::*;
+
+/// A fixed-format sense with this key.
+fn sense(key: u8) -> Vec<u8> {
+    vec![0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x03, 0, 0, 0, 0]
+}
+
+#[test]
+fn keys_are_read_from_an_answer() {
+    let raw = [[0, 0, 0, 7, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0xbb, 0, 0, 0, 0, 0, 0, 0xb]].concat();
+    assert_eq!(keys(&raw).unwrap(), (7, vec![Key(0xa), Key(0xbb00_0000_0000_000b)]));
+    assert_eq!(keys(&[0, 0, 0, 7, 0, 0, 0, 0]).unwrap(), (7, vec![]));
+}
+
+#[test]
+fn the_holder_is_read_from_an_answer() {
+    let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0, 0, 0, 0, 0, 0x05, 0, 0]].concat();
+    assert_eq!(reservation(&raw).unwrap(), (2, Some((Key(0xa), Kind::WriteExclusiveRegistrants))));
+    assert_eq!(reservation(&[0, 0, 0, 2, 0, 0, 0, 0]).unwrap(), (2, None));
+}
+
+#[test]
+fn an_answer_that_is_cut_off_is_garbage() {
+    let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0, 0, 0, 0, 0, 0x05, 0, 0]].concat();
+    for len in 0..raw.len() {
+        assert!(matches!(keys(&raw[..len]), Err(Unread::Garbage(_))), "{len}");
+        assert!(matches!(reservation(&raw[..len]), Err(Unread::Garbage(_))), "{len}");
+    }
+    assert!(matches!(keys(&[0, 0, 0, 2, 0, 0, 0, 4, 1, 2, 3, 4]), Err(Unread::Garbage(_))), "half a key");
+}
+
+#[test]
+fn a_type_or_scope_without_meaning_is_garbage() {
+    for byte in [0x00, 0x02, 0x04, 0x09, 0x0f, 0x15, 0x25] {
+        let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0; 8], [0, 0, 0, 0, 0, byte, 0, 0]].concat();
+        assert!(matches!(reservation(&raw), Err(Unread::Garbage(_))), "{byte:#x}");
+    }
+}
+
+#[test]
+fn a_unit_attention_is_asked_again_and_other_senses_are_not() {
+    assert_eq!(outcome(0, 0, &[]).unwrap(), Outcome::Answered);
+    assert_eq!(outcome(0x02, 0, &sense(6)).unwrap(), Outcome::Again);
+    assert_eq!(outcome(0x02, 0, &[0x72, 6, 0x2a, 3, 0, 0, 0, 0]).unwrap(), Outcome::Again);
+    assert!(matches!(outcome(0x02, 0, &sense(5)), Err(Unread::Unknown)));
+    assert!(matches!(outcome(0x02, 0, &sense(3)), Err(Unread::Failed(_))));
+    assert!(matches!(outcome(0x02, 0, &[]), Err(Unread::Failed(_))));
+    assert!(matches!(outcome(0x18, 0, &[]), Err(Unread::Conflict)));
+    assert!(matches!(outcome(0, 1, &[]), Err(Unread::Failed(_))), "the path is gone");
+}
+
+#[test]
+fn a_file_is_no_scsi_device() {
+    use std::os::fd::AsFd;
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    assert!(matches!(read(file.as_fd()), Err(Unread::Failed(_))));
+}
+
+#[test]
+fn the_header_is_the_kernels() {
+    assert_eq!(size_of::<Header>(), 88);
+    assert_eq!(std::mem::offset_of!(Header, status), 64);
+}
+
+proptest! {
+    #[test]
+    fn garbage_gives_an_error_or_no_more_than_is_there(raw in proptest::collection::vec(any::<u8>(), 0..64), len in 0u8..64) {
+        let mut raw = raw;
+        if let Some(bytes) = raw.get_mut(4..8) {
+            bytes.copy_from_slice(&[0, 0, 0, len]);
+        }
+        if let Ok((_, keys)) = keys(&raw) {
+            prop_assert!(keys.len() * 8 + 8 <= raw.len());
+        }
+        if let Ok((_, Some(_))) = reservation(&raw) {
+            prop_assert!(raw.len() >= 22);
+        }
+    }
+}
