@@ -28,6 +28,7 @@ pub mod lock_record;
 mod lock_stamp;
 mod loss;
 mod mirror;
+pub mod monitors;
 mod pools;
 pub mod quiesce;
 pub mod release;

@@ -89,6 +89,30 @@ impl Client {
         Client::by(name, runtime_dir.join(format!("{name}.sock")))
     }
 
+    /// Whatever answers at `socket`, as people call it.
+    ///
+    /// # Errors
+    /// If there can be no client.
+    pub fn over(name: &str, socket: &Path) -> Result<Client> {
+        Client::by(name, socket.to_owned())
+    }
+
+    /// Asks for what is at `path`.
+    ///
+    /// # Errors
+    /// If nobody answers, or with a refusal.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.call(Method::GET, path, None)
+    }
+
+    /// Gives the order at `path`.
+    ///
+    /// # Errors
+    /// If nobody answers, or with a refusal.
+    pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.call(Method::POST, path, None)
+    }
+
     fn by(name: &str, socket: PathBuf) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (name, until) = (name.to_owned(), Until::default());

@@ -119,6 +119,8 @@ pub struct Timings {
     pub backoff: Millis,
     /// A partner that was never heard has so long to come.
     pub first_contact: Millis,
+    /// A write stays in the array no longer. Where it is not known that the partner's have ended, that long is waited.
+    pub drain: Millis,
     /// After a failed start of a unit.
     pub restart: Millis,
     /// Two failures of the array within this time: its OSD is out.
@@ -141,6 +143,7 @@ impl Default for Timings {
             look: 300,
             backoff: 3000,
             first_contact: 20_000,
+            drain: 10_000,
             restart: 1000,
             array_window: 60_000,
             array_pause: 30_000,

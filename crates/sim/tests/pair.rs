@@ -42,7 +42,13 @@ fn one_controller_at_a_time_writes_a_lun() {
         }
     }
     println!("{} seeds: {marks:?}", all.len());
-    assert!(failures.is_empty(), "{} of {} seeds failed:\n{}", failures.len(), all.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {} seeds failed:\n{}",
+        failures.len(),
+        all.len(),
+        failures.join("\n")
+    );
     if all.len() as u64 >= SEEDS {
         let missed: Vec<_> = PATHS.into_iter().filter(|path| !marks.contains_key(path)).collect();
         assert!(missed.is_empty(), "never reached: {missed:?}");

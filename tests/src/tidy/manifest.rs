@@ -4,9 +4,10 @@ use toml::{Table, Value};
 
 /// For each crate of the house, the crates of the house that it may use. A crate that is not named here may
 /// use none.
-pub const MAY_USE: [(&str, &[&str]); 17] = [
+pub const MAY_USE: [(&str, &[&str]); 18] = [
     ("loligo-log", &[]),
     ("loligo-pair", &[]),
+    ("loligo-agent", &["loligo-ceph", "loligo-client", "loligo-lab", "loligo-pair"]),
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
     ("loligo-engine", &["loligo-block", "loligo-format"]),

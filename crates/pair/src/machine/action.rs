@@ -105,8 +105,13 @@ pub enum Answer {
     Keys(View),
     /// True if the process speaks.
     Speaks(bool),
-    /// The LUN is this side's alone, at this generation.
-    Taken(u32),
+    /// The LUN is this side's alone.
+    Taken {
+        /// The generation of its registrations.
+        generation: u32,
+        /// No write of the partner can land any more. Otherwise one that the array had taken may.
+        drained: bool,
+    },
     /// It is not done.
     Failed(Failure),
 }

@@ -27,7 +27,9 @@ impl Machine {
         let fresh = self.plan.timings.no_monitor;
         is_fresh
             && self.partner.beat().is_some_and(|beat| {
-                beat.role == RoleName::Fenced && beat.stopped && beat.monitor_age.is_some_and(|age| age <= fresh)
+                beat.role == RoleName::Fenced
+                    && beat.stopped
+                    && beat.monitor_age.is_some_and(|age| age <= fresh)
             })
     }
 
@@ -38,9 +40,10 @@ impl Machine {
         let now = self.now;
         let Role::Dual { won, dead, well, .. } = &mut self.role else { return };
         // The word is newer than the race: a late one is of a generation before.
-        let says_so = self.partner.beat().is_some_and(|beat| {
-            beat.role == RoleName::Fenced && beat.stopped && beat.generation >= *won
-        });
+        let says_so = self
+            .partner
+            .beat()
+            .is_some_and(|beat| beat.role == RoleName::Fenced && beat.stopped && beat.generation >= *won);
         *dead |= says_so;
         *well = if is_ready { well.or(Some(now)) } else { None };
         let is_due = after > 0 && well.is_some_and(|at| now.saturating_sub(at) >= after);
@@ -101,6 +104,7 @@ impl Machine {
             None => {
                 let track = &mut self.units[id.0 as usize];
                 (track.state, track.given) = (UnitState::Away, true);
+                track.forget_drained();
             }
         }
     }
@@ -119,7 +123,11 @@ impl Machine {
     pub(super) fn opened(&mut self, answer: &Answer) {
         let Role::Giveback { opening, .. } = &mut self.role else { return };
         if *answer == Answer::Done {
-            return self.become_role(Role::normal("the partner's units are given back".to_owned(), self.now, 0));
+            return self.become_role(Role::normal(
+                "the partner's units are given back".to_owned(),
+                self.now,
+                0,
+            ));
         }
         *opening = false;
         self.alarm(format!("the quorum LUN is not given back: {answer:?}"));
@@ -138,7 +146,8 @@ impl Machine {
             return self.become_role(Role::Starting);
         }
         let is_open = quorum.holder.is_none() && quorum.keys.contains(&theirs);
-        let is_granted = self.partner.is_heard(self.now, &self.plan) && self.partner.beat().is_some_and(|b| b.granted);
+        let is_granted =
+            self.partner.is_heard(self.now, &self.plan) && self.partner.beat().is_some_and(|b| b.granted);
         let skips = self.plan.leaves_out(Step::Giveback);
         if !skips && !(is_open && is_granted) {
             return;
@@ -149,7 +158,10 @@ impl Machine {
             match fresh(lun) {
                 Some(view) if view.keys == [mine] && view.holder.is_none() => {}
                 Some(view) if view.keys.is_empty() || skips => todo.push(lun),
-                Some(_) => return self.alarm(format!("LUN {} is not taken back: the partner is registered there", lun.0)),
+                Some(_) => {
+                    return self
+                        .alarm(format!("LUN {} is not taken back: the partner is registered there", lun.0));
+                }
                 None => return,
             }
         }
@@ -198,8 +210,12 @@ impl Machine {
         let missing = |lun: &LunId| {
             fresh(*lun).is_some_and(|view| view.holder == Some(theirs) && !view.keys.contains(&mine))
         };
-        let todo: Vec<LunId> =
-            self.foreign_luns().into_iter().filter(missing).filter(|lun| !self.joining.contains(lun)).collect();
+        let todo: Vec<LunId> = self
+            .foreign_luns()
+            .into_iter()
+            .filter(missing)
+            .filter(|lun| !self.joining.contains(lun))
+            .collect();
         for lun in todo {
             self.joining.insert(lun);
             self.ask(Purpose::JoinForeign(lun), Ask::Join(lun, Joining::UnderPartner));

@@ -108,7 +108,9 @@ impl Machine {
         let (mine, theirs) = (self.plan.mine(), self.plan.theirs());
         let has_mine = seen.view.keys.contains(&mine);
         let holder = seen.view.holder;
-        if matches!(self.role, Role::Starting | Role::Fenced { .. }) || self.plan.leaves_out(Step::EndWhenFenced) {
+        if matches!(self.role, Role::Starting | Role::Fenced { .. })
+            || self.plan.leaves_out(Step::EndWhenFenced)
+        {
             return;
         }
         if lun != QUORUM {
@@ -118,12 +120,14 @@ impl Machine {
             return;
         }
         let lost = match self.role {
-            _ if !has_mine && seen.view.keys.is_empty() => Some(
-                "the array has no keys any more: run 'loligo pair setup' once both sides are stopped",
-            ),
+            _ if !has_mine && seen.view.keys.is_empty() => {
+                Some("the array has no keys any more: run 'loligo pair setup' once both sides are stopped")
+            }
             _ if !has_mine => Some("the partner has taken over: this side's key is gone"),
             Role::Normal { .. } if holder == Some(theirs) => Some("the partner holds the quorum LUN"),
-            Role::Dual { .. } if holder != Some(mine) => Some("this side does not hold the quorum LUN any more"),
+            Role::Dual { .. } if holder != Some(mine) => {
+                Some("this side does not hold the quorum LUN any more")
+            }
             _ => None,
         };
         if let Some(why) = lost {
@@ -171,7 +175,12 @@ impl Machine {
             };
             Role::Fenced { why: start(why), not_before: self.now, rejoin: None }
         } else if holder == Some(mine) {
-            Role::Dual { why: start("this side holds the quorum LUN"), won: generation, dead: false, well: None }
+            Role::Dual {
+                why: start("this side holds the quorum LUN"),
+                won: generation,
+                dead: false,
+                well: None,
+            }
         } else if holder.is_some() {
             let why = start("another holds the quorum LUN");
             Role::Fenced { why, not_before: self.now + self.plan.timings.backoff, rejoin: None }
@@ -222,14 +231,18 @@ impl Machine {
 
     fn has_monitor(&self) -> bool {
         let fresh = self.plan.timings.monitor_fresh;
-        self.plan.leaves_out(Step::Monitor) || self.looks.monitor_age(self.now).is_some_and(|age| age <= fresh)
+        self.plan.leaves_out(Step::Monitor)
+            || self.looks.monitor_age(self.now).is_some_and(|age| age <= fresh)
     }
 
     /// Silence may be the death of the agent alone: its OSDs speak then.
     fn ask_whether_they_speak(&mut self, failed: u32) {
         let other = self.plan.me.other();
-        let osds: Vec<UnitId> =
-            self.plan.ids().filter(|id| self.plan.unit(*id).home == other && self.plan.unit(*id).is_osd()).collect();
+        let osds: Vec<UnitId> = self
+            .plan
+            .ids()
+            .filter(|id| self.plan.unit(*id).home == other && self.plan.unit(*id).is_osd())
+            .collect();
         if osds.is_empty() || self.plan.leaves_out(Step::Speaks) {
             return self.race("the partner is silent".to_owned(), failed);
         }
@@ -250,7 +263,8 @@ impl Machine {
                 *asking = None;
             }
             let name = self.plan.unit(unit).name.clone();
-            return self.alarm(format!("the partner's agent is silent, but {name} speaks: nothing is taken over"));
+            return self
+                .alarm(format!("the partner's agent is silent, but {name} speaks: nothing is taken over"));
         }
         if !left.is_empty() {
             return;
@@ -279,7 +293,7 @@ impl Machine {
         let Role::Race { ref why, failed } = self.role else { return };
         let why = why.clone();
         match answer {
-            Answer::Taken(won) => {
+            Answer::Taken { generation: won, .. } => {
                 self.become_role(Role::Dual { why, won, dead: false, well: None });
                 if self.plan.power {
                     self.ask(Purpose::PowerOff, Ask::PowerOff);
@@ -306,7 +320,8 @@ impl Machine {
                 }
                 self.step("the partner's power is off".to_owned());
             }
-            _ => self.alarm("the partner's power is not known to be off: the reservation alone holds".to_owned()),
+            _ => self
+                .alarm("the partner's power is not known to be off: the reservation alone holds".to_owned()),
         }
     }
 

@@ -19,6 +19,8 @@ pub enum UnitState {
     Away,
     /// Its LUNs are being fenced or held.
     Securing,
+    /// Its LUNs are this side's, and writes of the partner may be left in the array.
+    Draining,
     /// The monitors are told that its old process is dead for certain, which comes before the new one.
     Telling,
     /// It is being started.
@@ -54,6 +56,8 @@ pub(super) struct UnitTrack {
     pub(super) left: Vec<LunId>,
     /// The event after which its LUNs were secured: keys read after that must show it.
     secured: Option<u64>,
+    /// LUNs on which no write of the partner is left.
+    drained: Vec<LunId>,
     /// Nothing is begun before.
     not_before: Millis,
     /// Starts that failed, one after the other.
@@ -66,6 +70,13 @@ pub(super) struct UnitTrack {
     told_dead: bool,
     /// The partner may have it: its LUNs are given back.
     pub(super) given: bool,
+}
+
+impl UnitTrack {
+    /// The partner writes again.
+    pub(super) fn forget_drained(&mut self) {
+        self.drained.clear();
+    }
 }
 
 impl Machine {
@@ -114,7 +125,12 @@ impl Machine {
         let (now, step) = (self.now, self.steps);
         let track = self.track(id);
         if track.state == UnitState::Away {
-            *track = UnitTrack { state: UnitState::Running, secured: Some(step), started: now, ..UnitTrack::default() };
+            *track = UnitTrack {
+                state: UnitState::Running,
+                secured: Some(step),
+                started: now,
+                ..UnitTrack::default()
+            };
         }
         if matches!(self.role, Role::Fenced { .. }) {
             self.kill(id);
@@ -179,6 +195,8 @@ impl Machine {
                     self.alarm(format!("{name} runs here and is the partner's: it is ended"));
                     self.kill(id);
                 }
+                UnitState::Draining if !self.is_wanted(id) => self.track(id).state = UnitState::Away,
+                UnitState::Draining if self.now >= not_before => self.drained(id),
                 UnitState::Killing if self.now >= not_before => self.kill(id),
                 _ => {}
             }
@@ -204,6 +222,28 @@ impl Machine {
             }
             None => self.begin(id),
         }
+    }
+
+    /// A LUN is taken. An earlier call may have taken it, and its answer may be lost: then nobody has waited for the partner's writes.
+    fn taken(&mut self, id: UnitId, lun: LunId, drained: bool) {
+        let until = self.now + self.plan.timings.drain;
+        let track = self.track(id);
+        if drained || track.drained.contains(&lun) {
+            track.drained.push(lun);
+            return self.secure_next(id);
+        }
+        track.left.push(lun);
+        (track.state, track.not_before) = (UnitState::Draining, until);
+        let name = self.plan.unit(id).name.clone();
+        self.step(format!("{name} waits: writes of the partner may be left in the array"));
+    }
+
+    /// The time is over in which they may land.
+    fn drained(&mut self, id: UnitId) {
+        let track = self.track(id);
+        track.drained = track.left.last().copied().into_iter().chain(track.drained.drain(..)).collect();
+        track.state = UnitState::Securing;
+        self.secure_next(id);
     }
 
     /// The unit's LUNs are this side's.
@@ -270,13 +310,17 @@ impl Machine {
                 let track = self.track(id);
                 (track.state, track.secured, track.not_before) = (UnitState::Away, None, 0);
                 (track.told_down, track.told_dead) = (false, false);
+                track.drained.clear();
             }
             (Work::Stop, UnitState::Stopping, Answer::Done) => {
                 self.track(id).state = UnitState::Away;
                 self.step(format!("{name} has stopped"));
             }
             (Work::Stop, UnitState::Stopping, _) => self.kill(id),
-            (Work::Secure(_), UnitState::Securing, Answer::Done | Answer::Taken(_)) => self.secure_next(id),
+            (Work::Secure(lun), UnitState::Securing, Answer::Taken { drained, .. }) => {
+                self.taken(id, lun, drained)
+            }
+            (Work::Secure(_), UnitState::Securing, Answer::Done) => self.secure_next(id),
             (Work::Secure(lun), UnitState::Securing, Answer::Failed(why)) => {
                 self.track(id).state = UnitState::Away;
                 self.pause(id, &format!("LUN {} of {name} is not this side's: {why}", lun.0));

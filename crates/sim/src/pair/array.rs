@@ -20,6 +20,8 @@ pub(super) struct Call {
     pub(super) job: Job,
     pub(super) ask: Ask,
     pub(super) stage: u32,
+    /// It has taken the LUN from a partner that held it, and was answered.
+    pub(super) drained: bool,
 }
 
 /// What the LUN of a unit holds.
@@ -75,12 +77,13 @@ impl World {
             return;
         }
         if self.needs_array(&call.ask) && (self.array_fails || self.hosts[call.side.index()].path_lost) {
-            let failure = if self.rng.chance(1, 3) { Failure::TimedOut } else { Failure::Array("EIO".to_owned()) };
+            let failure =
+                if self.rng.chance(1, 3) { Failure::TimedOut } else { Failure::Array("EIO".to_owned()) };
             let after = if failure == Failure::TimedOut { LIMIT } else { 0 };
             let told = loligo_pair::machine::Event::Answered(call.job, Answer::Failed(failure));
             return self.later(after, Happening::Tell(call.side, call.run, told));
         }
-        match self.stage(&call) {
+        match self.stage(&mut call) {
             Stage::Next => {
                 call.stage += 1;
                 let after = self.rng.skewed(0..20);
@@ -100,23 +103,20 @@ impl World {
     }
 
     fn needs_array(&self, ask: &Ask) -> bool {
-        !matches!(
-            ask,
-            Ask::Monitors | Ask::Speaks(_) | Ask::PowerOff | Ask::Kill(_) | Ask::Stop(_)
-        )
+        !matches!(ask, Ask::Monitors | Ask::Speaks(_) | Ask::PowerOff | Ask::Kill(_) | Ask::Stop(_))
     }
 
-    fn stage(&mut self, call: &Call) -> Stage {
+    fn stage(&mut self, call: &mut Call) -> Stage {
         let side = call.side;
-        match &call.ask {
+        match &call.ask.clone() {
             Ask::WriteSector(beat) => self.write_sector(side, *beat),
             Ask::ReadSector => Stage::Over(Answer::Sector(self.sectors[side.other().index()])),
             Ask::ReadKeys(lun) => Stage::Over(Answer::Keys(self.view(*lun))),
             Ask::Monitors => self.ask_monitors(call),
             Ask::Speaks(unit) => Stage::Over(Answer::Speaks(self.speaks(side, *unit))),
-            Ask::Race(lun) => self.take(side, *lun, call.stage),
+            Ask::Race(lun) => self.take(call, *lun, call.stage),
             Ask::Take(lun) if call.stage == 0 => self.register(side, *lun),
-            Ask::Take(lun) => self.take(side, *lun, call.stage - 1),
+            Ask::Take(lun) => self.take(call, *lun, call.stage - 1),
             Ask::Hold(lun) => self.hold(side, *lun, call.stage),
             Ask::Join(lun, joining) => self.join(side, *lun, *joining, call.stage),
             Ask::Leave(lun) => {
@@ -161,16 +161,28 @@ impl World {
         Stage::Next
     }
 
-    fn take(&mut self, side: Side, lun: LunId, stage: u32) -> Stage {
+    fn take(&mut self, call: &mut Call, lun: LunId, stage: u32) -> Stage {
+        let side = call.side;
         let (mine, theirs) = (KEYS[side.index()], KEYS[side.other().index()]);
         let abort = !self.leaves_out(Step::Abort);
         match stage {
-            0 => match self.command(side, lun, Command::Preempt { key: mine, victim: theirs, kind: KIND, abort }) {
-                Reply::After(abort) => Stage::Wait(abort),
-                Reply::Now(_) if self.leaves_out(Step::ReadBack) => Stage::Over(Answer::Taken(0)),
-                // A conflict: the victim's key is gone already, or this side's is, which the keys say.
-                Reply::Now(_) => Stage::Next,
-            },
+            0 => {
+                let was_held = self.view(lun).holder == Some(theirs);
+                let reply = self.command(
+                    side,
+                    lun,
+                    Command::Preempt { key: mine, victim: theirs, kind: KIND, abort },
+                );
+                call.drained = was_held && !matches!(reply, Reply::Now(Err(_)));
+                match reply {
+                    Reply::After(abort) => Stage::Wait(abort),
+                    Reply::Now(_) if self.leaves_out(Step::ReadBack) => {
+                        Stage::Over(Answer::Taken { generation: 0, drained: true })
+                    }
+                    // A conflict: the victim's key is gone already, or this side's is, which the keys say.
+                    Reply::Now(_) => Stage::Next,
+                }
+            }
             1 => match self.command(side, lun, Command::Reserve { key: mine, kind: KIND }) {
                 Reply::Now(Err(_)) => {
                     let has_mine = self.view(lun).keys.contains(&mine);
@@ -184,7 +196,7 @@ impl World {
                     if lun == QUORUM {
                         self.won_race(side);
                     }
-                    return Stage::Over(Answer::Taken(view.generation));
+                    return Stage::Over(Answer::Taken { generation: view.generation, drained: call.drained });
                 }
                 if view.keys.contains(&mine) {
                     return Stage::Over(Answer::Failed(Failure::Other("it reads back otherwise".to_owned())));
@@ -296,7 +308,8 @@ impl World {
         let lun = lun_of(unit);
         match self.luns[lun.0 as usize].begin_write(ticket) {
             Ok(()) => {
-                let after = self.rng.skewed(1..600);
+                // An array under load keeps some for seconds.
+                let after = if self.rng.chance(1, 40) { self.rng.range(500..6000) } else { self.rng.skewed(1..600) };
                 self.later(after, Happening::Lands(unit, ticket, pid));
             }
             Err((_, over)) => {

@@ -80,7 +80,9 @@ impl FaultKind {
             | FaultKind::Freeze(Side::B, _)
             | FaultKind::Nic(Side::B)
             | FaultKind::Reach(Side::B) => &[Side::B],
-            FaultKind::ArrayCycle | FaultKind::Array | FaultKind::Order(..) | FaultKind::Path(_) => &Side::BOTH,
+            FaultKind::ArrayCycle | FaultKind::Array | FaultKind::Order(..) | FaultKind::Path(_) => {
+                &Side::BOTH
+            }
             _ => &[],
         }
     }
@@ -140,7 +142,8 @@ impl World {
             let lost = self.luns[number].power_cycle();
             for abort in lost {
                 if let Some(call) = self.waiting.remove(&(number as u32, abort)) {
-                    let answer = loligo_pair::machine::Answer::Failed(loligo_pair::machine::Failure::TimedOut);
+                    let answer =
+                        loligo_pair::machine::Answer::Failed(loligo_pair::machine::Failure::TimedOut);
                     self.answer(&call, answer);
                 }
             }

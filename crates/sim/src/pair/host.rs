@@ -126,7 +126,9 @@ impl World {
         }
         self.last_pid += 1;
         let pid = self.last_pid;
-        self.hosts[side.index()].processes.insert(unit, Process { pid, writes: false, ends: false, under_way: 0 });
+        self.hosts[side.index()]
+            .processes
+            .insert(unit, Process { pid, writes: false, ends: false, under_way: 0 });
         let after = self.rng.range(300..1800);
         self.later(after, Happening::Opens(side, unit, pid, call.job, call.run));
         true
@@ -195,7 +197,8 @@ impl World {
         }
         let quiet = self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
         let has_processes = (0..2).map(UnitId).any(|unit| {
-            unit.0 as usize == other.index() && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
+            unit.0 as usize == other.index()
+                && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
         });
         if quiet && has_processes && !self.ordered && self.now > 25_000 {
             self.violate(format!("{side} takes over from {other}, which is well"));

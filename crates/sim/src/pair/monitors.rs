@@ -53,7 +53,9 @@ impl World {
     /// Cuts the partner's power, if there is a way and it works.
     pub(super) fn power_off(&mut self, side: Side) -> Stage {
         if self.rng.chance(1, 4) {
-            return Stage::Over(Answer::Failed(Failure::Other("the controller of the power does not answer".to_owned())));
+            return Stage::Over(Answer::Failed(Failure::Other(
+                "the controller of the power does not answer".to_owned(),
+            )));
         }
         let other = side.other();
         self.note(format!("{side} cuts the power of {other}"));
@@ -72,7 +74,9 @@ impl World {
             if self.deed_is_foreign(side, deed) {
                 self.violate(format!("{side} tells the monitors {deed:?} and does not own it"));
             }
-            if role == Some(RoleName::Fenced) && self.hosts[side.index()].fenced_at.is_some_and(|at| self.now > at + 100) {
+            if role == Some(RoleName::Fenced)
+                && self.hosts[side.index()].fenced_at.is_some_and(|at| self.now > at + 100)
+            {
                 self.violate(format!("{side} tells the monitors {deed:?} and is fenced"));
             }
             if let Deed::Down { unit, dead } = deed {

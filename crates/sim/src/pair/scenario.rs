@@ -1,8 +1,8 @@
 //! One seed: what goes wrong in it, and how it must end.
 
+use super::Time;
 use super::faults::{Fault, FaultKind};
 use super::world::{Happening, Violation, World};
-use super::Time;
 use loligo_pair::lun::Defects;
 use loligo_pair::machine::{Order, RoleName, Step};
 use loligo_pair::plan::{Side, UnitId};

@@ -11,8 +11,8 @@ use loligo_pair::machine::{Answer, Event, Job, Machine, Notice, RoleName, Step};
 use loligo_pair::plan::{QUORUM, Side, UnitId};
 use loligo_pair::reservation::{Kind, Port};
 use loligo_pair::writes::{AbortId, Ticket};
-use std::collections::{BTreeMap, BinaryHeap};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Something that must never happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -301,7 +301,7 @@ impl World {
             Action::Send(beat) => self.send(side, beat),
             Action::Ask(job, ask) => {
                 let after = self.rng.skewed(0..8);
-                let call = Call { side, run, job, ask, stage: 0 };
+                let call = Call { side, run, job, ask, stage: 0, drained: false };
                 self.later(after, Happening::Call(call));
             }
             Action::Tell(Notice::Role { from, to, why }) => {
