@@ -84,6 +84,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
             "loligo-lab",
             "loligo-log",
             "loligo-osd",
+            "loligo-agent",
             "loligo-pair",
             "loligo-bench",
             "loligo-client",
@@ -94,7 +95,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
 ];
 
 /// The crates that may run an async runtime.
-const ASYNC_ROOMS: [&str; 4] = ["loligo-client", "loligo-daemon", "loligo", "loligo-tests"];
+const ASYNC_ROOMS: [&str; 5] = ["loligo-agent", "loligo-client", "loligo-daemon", "loligo", "loligo-tests"];
 /// Parts of names that give an async runtime or what is built on one away.
 const ASYNC: [&str; 7] = ["tokio", "axum", "hyper", "async-std", "smol", "futures", "reqwest"];
 
