@@ -82,8 +82,8 @@ pub(crate) struct Fail {
 
 /// Undo what 'loligo lab fail' and 'loligo lab power off' did
 ///
-/// Exactly that is undone: links are up again, processes that stood still run, what was killed is started. Faults
-/// of one target, or all.
+/// Exactly that is undone: links are up again, processes that stood still run, what was killed is started, and what
+/// ended for errors of an array. Faults of one target, or all. With agents, they start the OSDs.
 #[derive(Debug, Flags)]
 pub(crate) struct Mend {
     /// A controller, a node, an OSD, a LUN or a monitor [default: all]

@@ -139,6 +139,9 @@ fn osd(at: &Layout, config: &LabConfig, size: u64) -> Vec<(&'static str, String)
         // Two daemons of one OSD may run at a time, one of them fenced: neither is to keep the other from its files.
         options.push(("pid_file", String::new()));
         options.push(("admin_socket", "$osd_data/asok".to_owned()));
+        // Ceph takes the array's files for spinning disks, and spares them.
+        options.push(("bluestore_debug_enforce_settings", "ssd".to_owned()));
+        options.push(("osd_recovery_sleep_hdd", "0".to_owned()));
     }
     if matches!(config.data, Data::Kind(_)) {
         options.push(("bluestore_block_size", size.to_string()));

@@ -131,7 +131,8 @@ pub fn end(processes: &[Process], limit: Duration) {
     }
 }
 
-fn wait(processes: &[Process], limit: Duration) -> bool {
+/// Waits until none of them runs. False: the time was over before.
+pub(crate) fn wait(processes: &[Process], limit: Duration) -> bool {
     let begun = Instant::now();
     while processes.iter().any(Process::alive) {
         if begun.elapsed() > limit {

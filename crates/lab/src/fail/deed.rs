@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::namespaces::{self, PRIVATE, PUBLIC};
 use crate::pairs::place::{Controller, Node};
 use crate::pairs::{agents, array, osds};
-use crate::process::{POLL, Process};
+use crate::process::{POLL, Process, wait};
 use crate::state::State;
 use crate::{mons, osd};
 use anyhow::{Context, Result, bail, ensure};
@@ -65,6 +65,7 @@ pub(crate) fn act(at: &Layout, state: &State, deed: &Deed) -> Result<()> {
             let all = daemons(state, daemon);
             ensure!(!all.is_empty(), "{daemon} does not run: 'loligo lab mend {daemon}' starts it");
             all.iter().for_each(|p| p.signal(Signal::KILL));
+            ensure!(wait(&all, LIMIT), "{daemon} does not end");
             Ok(())
         }
         Deed::Errors { node, lun } => {
@@ -141,14 +142,22 @@ pub(crate) fn undo(
         }
         Deed::Killed { daemon } => start(at, state, daemon, others),
         Deed::Errors { node, lun } => {
-            array::change_fault(at, Node(*node), std::slice::from_ref(lun), |fault| fault.eio = false)
+            array::change_fault(at, Node(*node), std::slice::from_ref(lun), |fault| fault.eio = false)?;
+            revive(at, state, std::slice::from_ref(lun), others)
         }
         Deed::Dark { node } => {
             let node = Node(*node);
             array::power_cycle(at, node)?;
-            array::change_fault(at, node, &node.luns(), |fault| fault.lost = false)
+            array::change_fault(at, node, &node.luns(), |fault| fault.lost = false)?;
+            revive(at, state, &node.luns(), others)
         }
     }
+}
+
+/// Starts the OSDs of these LUNs that ended for their errors. An agent does so by itself.
+fn revive(at: &Layout, state: &mut State, luns: &[String], others: &[Deed]) -> Result<()> {
+    let ids = luns.iter().filter_map(|lun| lun.strip_prefix("osd"));
+    ids.map(|id| format!("osd.{id}")).try_for_each(|daemon| start(at, state, &daemon, others))
 }
 
 /// Starts what belongs on a controller: its monitor, and its agent, or its OSD where there are none.
