@@ -11,6 +11,7 @@ mod flush;
 mod hold;
 mod inspect;
 mod lab;
+mod lab_fault;
 mod manual;
 mod mode;
 mod osd;
