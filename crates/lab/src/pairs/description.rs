@@ -39,7 +39,6 @@ struct Member {
     links: [String; 2],
     quorum: PathBuf,
     run: PathBuf,
-    exec: [String; 0],
     power_off: Vec<String>,
     power_status: Vec<String>,
 }
@@ -49,7 +48,6 @@ struct Osd {
     id: u32,
     home: &'static str,
     uuid: String,
-    address: String,
     device: BTreeMap<&'static str, PathBuf>,
     dir: BTreeMap<&'static str, PathBuf>,
 }
@@ -100,7 +98,6 @@ fn member(at: &Layout, state: &State, program: &Path, controller: Controller, up
         links: [public, private].map(|address| format!("{address}:{PORT}")),
         quorum: controller.lun(at, QUORUM),
         run: controller.run(at),
-        exec: [],
         power_off: power("off"),
         power_status: power("status"),
     }
@@ -121,7 +118,6 @@ fn osd(at: &Layout, state: &State, node: Node, id: u32) -> Osd {
         id,
         home: home.side.name(),
         uuid: uuid.unwrap_or_default(),
-        address: namespaces::address(&state.address, namespaces::controller_number(home)),
         device: of(&|c| c.lun(at, &osd_lun(id))),
         dir: of(&|c| c.osd_dir(at, id)),
     }
