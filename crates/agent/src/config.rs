@@ -96,7 +96,8 @@ impl PairConfig {
         let meta = std::fs::metadata(path).with_context(|| format!("{name} cannot be read"))?;
         let mode = std::os::unix::fs::PermissionsExt::mode(&meta.permissions());
         ensure!(mode & 0o077 == 0, "{name} holds a secret and others may read it: run 'chmod 600 {name}'");
-        let config: PairConfig = toml::from_str(&text).with_context(|| format!("{name} is not a pair's file"))?;
+        let config: PairConfig =
+            toml::from_str(&text).with_context(|| format!("{name} is not a pair's file"))?;
         config.check().with_context(|| name.to_string())?;
         Ok(config)
     }
@@ -104,10 +105,17 @@ impl PairConfig {
     fn check(&self) -> Result<()> {
         self.secret()?;
         for side in Side::BOTH {
-            ensure!(self.controller.contains_key(&side), "there is no [controller.{side}]: a pair has a and b");
+            ensure!(
+                self.controller.contains_key(&side),
+                "there is no [controller.{side}]: a pair has a and b"
+            );
         }
         let [a, b] = Side::BOTH.map(|side| &self.controller[&side]);
-        ensure!(self.key(Side::A)? != self.key(Side::B)?, "both controllers have the key {}: give each its own", a.key);
+        ensure!(
+            self.key(Side::A)? != self.key(Side::B)?,
+            "both controllers have the key {}: give each its own",
+            a.key
+        );
         ensure!(
             a.links.len() == b.links.len() && !a.links.is_empty(),
             "controller a has {} links and b {}: give both the same number, two at best",
@@ -120,8 +128,14 @@ impl PairConfig {
         ensure!(self.osd.len() <= UNITS, "a pair has at most {UNITS} units");
         for side in Side::BOTH {
             let paths: BTreeSet<&PathBuf> = self.osd.iter().filter_map(|osd| osd.device.get(&side)).collect();
-            ensure!(paths.len() == self.osd.len(), "on controller {side} an OSD has no device, or two have the same");
-            ensure!(!paths.contains(&self.controller[&side].quorum), "the quorum LUN of {side} is an OSD's device");
+            ensure!(
+                paths.len() == self.osd.len(),
+                "on controller {side} an OSD has no device, or two have the same"
+            );
+            ensure!(
+                !paths.contains(&self.controller[&side].quorum),
+                "the quorum LUN of {side} is an OSD's device"
+            );
         }
         for osd in &self.osd {
             let has_dirs = Side::BOTH.iter().all(|side| osd.dir.contains_key(side));
@@ -156,7 +170,9 @@ impl PairConfig {
         let number = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
         match number {
             Some(number) if number != 0 => Ok(Key(number)),
-            _ => bail!("the key '{text}' of controller {side} is not 0x with up to 16 hexadecimal digits, and not 0"),
+            _ => bail!(
+                "the key '{text}' of controller {side} is not 0x with up to 16 hexadecimal digits, and not 0"
+            ),
         }
     }
 

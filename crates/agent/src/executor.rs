@@ -75,7 +75,9 @@ impl Executor {
             }
             let (words, luns) = (words.clone(), luns.clone());
             let name = format!("osd.{}", osd.id());
-            std::thread::Builder::new().name(name).spawn(move || UnitThread { unit, osd, words, luns }.run(&asks))?;
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || UnitThread { unit, osd, words, luns }.run(&asks))?;
         }
         Ok(Executor { config, me, luns, monitors, words, units, busy: Arc::default() })
     }
@@ -91,7 +93,9 @@ impl Executor {
             Ask::Race(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.race(lun)),
             Ask::Take(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.take(lun)),
             Ask::Hold(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.hold(lun)),
-            Ask::Join(lun, joining) => self.lane(job, Lane::Change(lun), move |it| it.luns.join(lun, joining)),
+            Ask::Join(lun, joining) => {
+                self.lane(job, Lane::Change(lun), move |it| it.luns.join(lun, joining))
+            }
             Ask::Leave(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.leave(lun)),
             Ask::Open(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.release(lun)),
             Ask::Monitors => self.thread(job, |it| it.monitors.ask()),

@@ -49,7 +49,9 @@ impl History {
 
     /// Adds an entry. A disk that is full loses it from the file alone.
     pub fn add(&self, notice: Notice) {
-        let at_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let at_ms = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_millis() as u64);
         let entry = HistoryEntry { at_ms, notice };
         let mut inner = self.0.lock();
         if let Ok(mut line) = serde_json::to_vec(&entry) {

@@ -144,7 +144,8 @@ impl Luns {
                 return Err(FenceError::NotConfirmed { lun: fence.name(), why });
             }
             // What this host's page cache kept from before the partner wrote is stale, and must not be written.
-            drop_cache(self.config.path(self.me, lun)).map_err(|why| FenceError::Io { lun: fence.name(), why })?;
+            drop_cache(self.config.path(self.me, lun))
+                .map_err(|why| FenceError::Io { lun: fence.name(), why })?;
             self.register(&mut fence)
         };
         fenced(join(), |()| Answer::Done)
@@ -166,7 +167,10 @@ impl Luns {
                 fence.register(self.mine(), Key::NONE)?;
             }
             let is_gone = !fence.read()?.keys.contains(&self.mine());
-            let why = || FenceError::NotConfirmed { lun: fence.name(), why: "this side's key is still there".to_owned() };
+            let why = || FenceError::NotConfirmed {
+                lun: fence.name(),
+                why: "this side's key is still there".to_owned(),
+            };
             if is_gone { Ok(()) } else { Err(why()) }
         };
         fenced(leave(), |()| Answer::Done)
@@ -179,7 +183,9 @@ impl Luns {
             fence.release(self.mine())?;
             match fence.read()?.held {
                 None => Ok(()),
-                Some(_) => Err(FenceError::NotConfirmed { lun: fence.name(), why: "it is still held".to_owned() }),
+                Some(_) => {
+                    Err(FenceError::NotConfirmed { lun: fence.name(), why: "it is still held".to_owned() })
+                }
             }
         };
         fenced(release(), |()| Answer::Done)
@@ -278,7 +284,9 @@ fn fenced<T>(result: Result<T, FenceError>, done: impl FnOnce(T) -> Answer) -> A
 fn failure(why: &FenceError) -> Failure {
     let text = why.to_string();
     match why {
-        FenceError::KeyGone { .. } | FenceError::Conflict { .. } | FenceError::NoKeys { .. } => Failure::NotMine(text),
+        FenceError::KeyGone { .. } | FenceError::Conflict { .. } | FenceError::NoKeys { .. } => {
+            Failure::NotMine(text)
+        }
         FenceError::Io { .. } => Failure::Array(text),
         FenceError::TimedOut { .. } => Failure::TimedOut,
         _ => Failure::Other(text),

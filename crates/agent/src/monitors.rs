@@ -41,7 +41,8 @@ impl Monitors {
 
     fn command(&self, command: &Value) -> Result<String, Failure> {
         let client = self.client.lock().clone();
-        let client = client.ok_or_else(|| Failure::Other("no monitor has let the agent in yet".to_owned()))?;
+        let client =
+            client.ok_or_else(|| Failure::Other("no monitor has let the agent in yet".to_owned()))?;
         client.ask(&command.to_string()).map_err(|why| match why.errno() {
             Some(libc::ETIMEDOUT) => Failure::TimedOut,
             _ => Failure::Other(why.to_string()),

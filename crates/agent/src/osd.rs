@@ -105,7 +105,8 @@ impl Osd {
         command.args(["show-label", "--dev"]).arg(&self.device);
         let text = process::run(&mut command, TOOL, &Interrupt::default())?;
         let label: Value = serde_json::from_str(&text).context("the label of the store is not JSON")?;
-        let label = label.as_object().and_then(|all| all.values().next()).context("the store has no label")?;
+        let label =
+            label.as_object().and_then(|all| all.values().next()).context("the store has no label")?;
         let device = self.device.display();
         let says = |key: &str| label[key].as_str().unwrap_or_default().to_owned();
         ensure!(

@@ -33,7 +33,8 @@ pub fn cut(off: &[String], status: &[String]) -> Answer {
 
 fn run(command: &[String]) -> Result<String, String> {
     let (program, words) = command.split_first().ok_or("there is no command for it")?;
-    process::run(Command::new(program).args(words), COMMAND, &Interrupt::default()).map_err(|why| format!("{why:#}"))
+    process::run(Command::new(program).args(words), COMMAND, &Interrupt::default())
+        .map_err(|why| format!("{why:#}"))
 }
 
 #[cfg(test)]

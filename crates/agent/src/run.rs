@@ -117,8 +117,9 @@ fn links(config: &PairConfig, me: Side, wire: &Wire, words: &Sender<Word>) -> Re
     let (own, partner) = (&config.controller[&me], &config.controller[&me.other()]);
     let mut links = Vec::new();
     for (number, (mine, theirs)) in own.links.iter().zip(&partner.links).enumerate() {
-        let socket = UdpSocket::bind(mine)
-            .with_context(|| format!("{mine} cannot be had for heartbeats: see that it is an address of this host"))?;
+        let socket = UdpSocket::bind(mine).with_context(|| {
+            format!("{mine} cannot be had for heartbeats: see that it is an address of this host")
+        })?;
         let (hears, wire, words) = (socket.try_clone()?, wire.clone(), words.clone());
         let hear = move || {
             let mut bytes = [0; 2 * BEAT];
@@ -149,8 +150,11 @@ fn lock(run: &Path) -> Result<std::fs::File> {
 /// A number greater than that of any run before: the time, unless the clock went back.
 fn next_run(folder: &Path) -> Result<u64> {
     let path = folder.join("pair.run");
-    let last: u64 = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let last: u64 =
+        std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64);
     let next = now.max(last + 1);
     let new = path.with_extension("new");
     let write = || -> std::io::Result<()> {

@@ -28,8 +28,9 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
     let luns = Luns::new(config.clone(), me)?;
     let plan = config.plan(me)?;
     let (mine, theirs) = (plan.mine(), plan.theirs());
-    let all: Vec<(LunId, Option<Side>)> =
-        std::iter::once((QUORUM, None)).chain(plan.luns().into_iter().map(|(lun, home)| (lun, Some(home)))).collect();
+    let all: Vec<(LunId, Option<Side>)> = std::iter::once((QUORUM, None))
+        .chain(plan.luns().into_iter().map(|(lun, home)| (lun, Some(home))))
+        .collect();
     let mut done = Vec::new();
     // All are looked at before one is changed.
     for (lun, _) in &all {
@@ -56,7 +57,9 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
                 say("a write without a key was refused");
             }
             if lun == QUORUM && is_held_by_partner {
-                bail!("{name} is held by the partner, which has taken over: it gives back by 'loligo pair giveback'");
+                bail!(
+                    "{name} is held by the partner, which has taken over: it gives back by 'loligo pair giveback'"
+                );
             }
             say("registered");
             if !dry {
@@ -64,7 +67,10 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
             }
         }
         if home == Some(me) && !shown.held.is_some_and(|(key, _)| key == mine) {
-            ensure!(!is_held_by_partner, "{name} is held by the partner: it gives back by 'loligo pair giveback'");
+            ensure!(
+                !is_held_by_partner,
+                "{name} is held by the partner: it gives back by 'loligo pair giveback'"
+            );
             say("reserved");
             if !dry && let Answer::Failed(why) = luns.hold(lun) {
                 bail!("{name} cannot be reserved: {why}");

@@ -90,7 +90,12 @@ pub fn of(pair: &str, machine: &Machine) -> Status {
             name,
             registered: view.keys.iter().filter_map(|key| side(*key)).collect(),
             holder: view.holder.and_then(side),
-            strangers: view.keys.iter().filter(|key| side(**key).is_none()).map(|k| format!("{:#x}", k.0)).collect(),
+            strangers: view
+                .keys
+                .iter()
+                .filter(|key| side(**key).is_none())
+                .map(|k| format!("{:#x}", k.0))
+                .collect(),
         })
     });
     Status {

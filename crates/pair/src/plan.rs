@@ -197,6 +197,15 @@ impl Plan {
         &self.units[id.0 as usize]
     }
 
+    /// The LUN as people know it.
+    pub fn lun_name(&self, lun: LunId) -> String {
+        let of = |unit: &&Unit| unit.luns.contains(&lun);
+        match self.units.iter().find(of) {
+            Some(unit) => format!("the LUN of {}", unit.name),
+            None => "the quorum LUN".to_owned(),
+        }
+    }
+
     /// Every LUN but [`QUORUM`], with the home of its unit.
     pub fn luns(&self) -> Vec<(LunId, Side)> {
         let of = |unit: &Unit| unit.luns.iter().map(|lun| (*lun, unit.home)).collect::<Vec<_>>();

@@ -115,7 +115,7 @@ impl Machine {
             other => {
                 self.units[id.0 as usize].state = UnitState::Away;
                 let name = self.plan.unit(id).name.clone();
-                self.alarm(format!("the LUN of {name} is not given back: {other:?}"));
+                self.alarm(format!("the LUN of {name} is not given back: {}", Self::words(other)));
             }
         }
     }
@@ -130,7 +130,7 @@ impl Machine {
             ));
         }
         *opening = false;
-        self.alarm(format!("the quorum LUN is not given back: {answer:?}"));
+        self.alarm(format!("the quorum LUN is not given back: {}", Self::words(answer)));
     }
 
     /// A fenced side comes back if the array says that it may.
@@ -152,23 +152,39 @@ impl Machine {
         if !skips && !(is_open && is_granted) {
             return;
         }
-        let home = self.plan.luns().into_iter().filter(|(_, home)| *home == self.plan.me).map(|(lun, _)| lun);
+        let me = self.plan.me;
+        let home = self.plan.luns().into_iter().filter(|(_, home)| *home == me).map(|(lun, _)| lun);
         let mut todo = vec![QUORUM];
+        let mut kept = None;
         for lun in home {
             match fresh(lun) {
                 Some(view) if view.keys == [mine] && view.holder.is_none() => {}
                 Some(view) if view.keys.is_empty() || skips => todo.push(lun),
-                Some(_) => {
-                    return self
-                        .alarm(format!("LUN {} is not taken back: the partner is registered there", lun.0));
-                }
+                Some(_) => kept = Some(lun),
                 None => return,
             }
+        }
+        if let Some(lun) = kept {
+            // What was read before the partner left says nothing.
+            let at = |lun| self.looks.view(lun).map(|seen| seen.asked.step);
+            if at(lun) > at(QUORUM) {
+                let name = self.plan.lun_name(lun);
+                self.alarm(format!("{name} is not taken back: the partner is registered there"));
+            }
+            return;
         }
         if let Role::Fenced { rejoin, .. } = &mut self.role {
             *rejoin = Some(todo);
         }
         self.rejoin_next();
+    }
+
+    /// What an answer says of a failure.
+    fn words(answer: &Answer) -> String {
+        match answer {
+            Answer::Failed(why) => why.to_string(),
+            _ => "an answer that makes no sense".to_owned(),
+        }
     }
 
     fn rejoin_next(&mut self) {
@@ -194,7 +210,8 @@ impl Machine {
         let again = self.now + self.plan.timings.backoff;
         if let Role::Fenced { rejoin, not_before, .. } = &mut self.role {
             (*rejoin, *not_before) = (None, again);
-            self.alarm(format!("LUN {} is not joined: {answer:?}", lun.0));
+            let name = self.plan.lun_name(lun);
+            self.alarm(format!("{name} is not joined: {}", Self::words(answer)));
         }
     }
 
@@ -227,7 +244,8 @@ impl Machine {
         if let Answer::Failed(why) = answer
             && !matches!(why, Failure::NotMine(_))
         {
-            self.alarm(format!("this side cannot register on LUN {}: {why}", lun.0));
+            let name = self.plan.lun_name(lun);
+            self.alarm(format!("this side cannot register on {name}: {why}"));
         }
     }
 }

@@ -138,7 +138,8 @@ impl Machine {
                 self.alarm(format!("the quorum LUN cannot be reached ({why}): the pair is not protected"));
             }
             (Sort::Keys(lun), Answer::Failed(why)) => {
-                self.alarm(format!("the keys of LUN {} cannot be read ({why})", lun.0));
+                let name = self.plan.lun_name(lun);
+                self.alarm(format!("the keys of {name} cannot be read ({why})"));
             }
             // A monitor that does not answer shows by its age.
             _ => {}

@@ -115,7 +115,8 @@ impl Machine {
         }
         if lun != QUORUM {
             if !has_mine && self.unit_of(lun).is_some_and(|unit| self.has_secured(unit, seen.asked.step)) {
-                self.fence(format!("this side's key is gone from LUN {}", lun.0));
+                let name = self.plan.lun_name(lun);
+                self.fence(format!("this side's key is gone from {name}"));
             }
             return;
         }

@@ -158,6 +158,7 @@ impl Machine {
 
     /// The array failed the unit. That is no reason for a takeover.
     fn strike(&mut self, id: UnitId) {
+        let skips = self.plan.leaves_out(Step::Backoff);
         let (now, times) = (self.now, self.plan.timings.clone());
         let track = self.track(id);
         track.strikes.push(now);
@@ -167,7 +168,7 @@ impl Machine {
             return;
         }
         track.strikes.clear();
-        track.not_before = now + times.array_pause;
+        track.not_before = now + if skips { 0 } else { times.array_pause };
         let name = self.plan.unit(id).name.clone();
         self.alarm(format!("the array fails {name}: it is out for now"));
         if self.plan.unit(id).is_osd() {
@@ -176,7 +177,8 @@ impl Machine {
     }
 
     fn pause(&mut self, id: UnitId, why: &str) {
-        let (now, restart) = (self.now, self.plan.timings.restart);
+        let skips = self.plan.leaves_out(Step::Backoff);
+        let (now, restart) = (self.now, if skips { 0 } else { self.plan.timings.restart });
         let track = self.track(id);
         track.not_before = now + (restart << track.failures.min(LONGEST_PAUSE));
         track.failures += 1;
@@ -323,7 +325,8 @@ impl Machine {
             (Work::Secure(_), UnitState::Securing, Answer::Done) => self.secure_next(id),
             (Work::Secure(lun), UnitState::Securing, Answer::Failed(why)) => {
                 self.track(id).state = UnitState::Away;
-                self.pause(id, &format!("LUN {} of {name} is not this side's: {why}", lun.0));
+                let lun = self.plan.lun_name(lun);
+                self.pause(id, &format!("{lun} is not this side's: {why}"));
             }
             (Work::Down { dead: true }, UnitState::Telling, _) => self.start_unit(id),
             (Work::Start, UnitState::Starting, Answer::Done) => self.has_started(id),

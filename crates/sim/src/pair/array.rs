@@ -29,6 +29,10 @@ pub(super) struct Call {
 pub(super) struct Stored {
     /// The process that opened it last.
     pub(super) opened_by: Pid,
+    /// When it did.
+    pub(super) opened_at: Time,
+    /// On which side.
+    pub(super) side: Option<Side>,
     /// Writes that landed.
     pub(super) landed: u64,
 }
@@ -209,6 +213,7 @@ impl World {
     fn hold(&mut self, side: Side, lun: LunId, stage: u32) -> Stage {
         let mine = KEYS[side.index()];
         if stage == 0 {
+            self.count_start(side);
             return match self.command(side, lun, Command::Reserve { key: mine, kind: KIND }) {
                 Reply::Now(Err(_)) => not_mine("it cannot be reserved"),
                 _ => Stage::Next,
@@ -309,7 +314,8 @@ impl World {
         match self.luns[lun.0 as usize].begin_write(ticket) {
             Ok(()) => {
                 // An array under load keeps some for seconds.
-                let after = if self.rng.chance(1, 40) { self.rng.range(500..6000) } else { self.rng.skewed(1..600) };
+                let after =
+                    if self.rng.chance(1, 40) { self.rng.range(500..6000) } else { self.rng.skewed(1..600) };
                 self.later(after, Happening::Lands(unit, ticket, pid));
             }
             Err((_, over)) => {

@@ -38,6 +38,10 @@ pub(super) struct Host {
     pub(super) machine: Option<Machine>,
     pub(super) run: u64,
     processes: BTreeMap<UnitId, Process>,
+    /// When it last asked the monitors to call each OSD down.
+    pub(super) told: [Option<Time>; 2],
+    /// Starts of units in the last seconds.
+    pub(super) starts: Vec<Time>,
     /// Since when the machine is fenced.
     pub(super) fenced_at: Option<Time>,
     /// When its host or agent was last made to run again.
@@ -58,6 +62,8 @@ impl Host {
             machine: None,
             run: 0,
             processes: BTreeMap::new(),
+            told: [None; 2],
+            starts: Vec::new(),
             fenced_at: None,
             awake: 0,
         }
@@ -103,8 +109,9 @@ impl Host {
         self.processes.clear();
     }
 
+    /// True if a process runs that nobody has ended.
     pub(super) fn has_any(&self) -> bool {
-        !self.processes.is_empty()
+        self.processes.values().any(|process| !process.ends)
     }
 
     pub(super) fn stop_writing(&mut self, unit: UnitId) {
@@ -158,7 +165,19 @@ impl World {
         if rival && self.hosts[other.index()].up {
             self.violate(format!("two processes may write osd.{}: {side} opens it beside {other}", unit.0));
         }
-        self.stored[unit.0 as usize].opened_by = pid;
+        let is_foreign = unit.0 as usize != side.index();
+        let since = self.stored[unit.0 as usize].opened_at;
+        let was_told = self.monitors.down[unit.0 as usize].is_some_and(|at| at >= since);
+        let asked = self.hosts[side.index()].told[unit.0 as usize].is_some_and(|at| at >= since);
+        if is_foreign && since > 0 && !was_told && !asked && self.stored[unit.0 as usize].side != Some(side) {
+            self.violate(format!(
+                "the monitors do not hear that osd.{} is down before {side} starts it",
+                unit.0
+            ));
+        }
+        let now = self.now;
+        let stored = &mut self.stored[unit.0 as usize];
+        (stored.opened_by, stored.opened_at, stored.side) = (pid, now, Some(side));
         if let Some(process) = self.hosts[side.index()].processes.get_mut(&unit) {
             process.writes = true;
         }
@@ -192,7 +211,7 @@ impl World {
         let other = side.other();
         self.mark("a race won");
         let can_reach = self.monitors.reach[side.index()] && self.monitors.up;
-        if !can_reach && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 8000 {
+        if !can_reach && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 3000 {
             self.violate(format!("{side} takes over without a monitor"));
         }
         let quiet = self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
@@ -200,7 +219,7 @@ impl World {
             unit.0 as usize == other.index()
                 && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
         });
-        if quiet && has_processes && !self.ordered && self.now > 25_000 {
+        if quiet && has_processes && !self.ordered && self.now > 7_000 {
             self.violate(format!("{side} takes over from {other}, which is well"));
         }
     }
@@ -210,6 +229,17 @@ impl World {
         let other = &self.hosts[side.other().index()];
         let reach = self.hosts[side.index()].nic && other.nic;
         reach && other.up && !other.frozen && other.process(unit).is_some_and(|p| p.writes)
+    }
+
+    /// A unit is being started: not again and again.
+    pub(super) fn count_start(&mut self, side: Side) {
+        let now = self.now;
+        let starts = &mut self.hosts[side.index()].starts;
+        starts.push(now);
+        starts.retain(|at| now - at < 10_000);
+        if starts.len() > 40 {
+            self.violate(format!("{side} starts units {} times in 10 s", 40));
+        }
     }
 
     /// Cuts the partner's power.

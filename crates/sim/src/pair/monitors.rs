@@ -61,7 +61,7 @@ impl World {
         self.note(format!("{side} cuts the power of {other}"));
         self.mark("power cut");
         self.cut_power(other);
-        let after = self.rng.range(5_000..20_000);
+        let after = self.rng.range(7_000..20_000);
         self.later(after, super::world::Happening::Mend(super::FaultKind::Crash(other)));
         Stage::Over(Answer::Done)
     }

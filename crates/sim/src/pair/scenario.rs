@@ -55,6 +55,10 @@ pub fn run(scenario: &Scenario) -> Outcome {
         world.later(fault.at, Happening::Fault(fault.kind));
         world.later(fault.at + fault.lasts, Happening::Mend(fault.kind));
     }
+    if scenario.faults.is_none() && rng.chance(1, 2) {
+        world.troubles_until = end + 5_000;
+        end += 20_000;
+    }
     // An operator gives everything back once all is well, on both sides: one of them has it.
     for side in Side::BOTH {
         world.later(end + REST / 3, Happening::Fault(FaultKind::Order(side, Order::Giveback)));
@@ -71,7 +75,7 @@ fn draw_faults(rng: &mut crate::rng::Rng) -> Vec<Fault> {
     for _ in 0..rng.range(1..4) {
         let kind = FaultKind::draw(rng);
         // No host is up again before the array has ended what it had written.
-        let least = if matches!(kind, FaultKind::Crash(_)) { 4000 } else { 100 };
+        let least = if matches!(kind, FaultKind::Crash(_)) { 7000 } else { 100 };
         let lasts = rng.skewed(least..40_000);
         faults.push(Fault { at, lasts, kind });
         // Often within a takeover.

@@ -7,7 +7,7 @@ use super::monitors::Monitors;
 use super::{Time, plan};
 use crate::rng::Rng;
 use loligo_pair::lun::{Defects, Lun};
-use loligo_pair::machine::{Answer, Event, Job, Machine, Notice, RoleName, Step};
+use loligo_pair::machine::{Answer, Ask, Deed, Event, Job, Machine, Notice, RoleName, Step};
 use loligo_pair::plan::{QUORUM, Side, UnitId};
 use loligo_pair::reservation::{Kind, Port};
 use loligo_pair::writes::{AbortId, Ticket};
@@ -127,6 +127,8 @@ pub(super) struct World {
     pub(super) faulty_until: [Time; 2],
     pub(super) races: Vec<(Time, Side)>,
     pub(super) checked: bool,
+    /// Until when hosts get into trouble while they change something.
+    pub(super) troubles_until: Time,
 }
 
 impl World {
@@ -156,6 +158,7 @@ impl World {
             faulty_until: [0, 0],
             races: Vec::new(),
             checked: false,
+            troubles_until: 0,
         };
         world.install();
         for side in Side::BOTH {
@@ -300,6 +303,10 @@ impl World {
         match action {
             Action::Send(beat) => self.send(side, beat),
             Action::Ask(job, ask) => {
+                self.trouble(side, &ask);
+                if let Ask::Owned(_, Deed::Down { unit, .. }) = ask {
+                    self.hosts[side.index()].told[unit.0 as usize] = Some(self.now);
+                }
                 let after = self.rng.skewed(0..8);
                 let call = Call { side, run, job, ask, stage: 0, drained: false };
                 self.later(after, Happening::Call(call));
@@ -319,6 +326,30 @@ impl World {
             Action::Tell(Notice::Alarm(text)) => self.note(format!("{side} ALARM {text}")),
             Action::Tell(Notice::Step(text)) => self.note(format!("{side} {text}")),
         }
+    }
+
+    /// A host that is in trouble at the worst moment: when it is about to change something.
+    fn trouble(&mut self, side: Side, ask: &Ask) {
+        let changes = match ask {
+            Ask::Race(_) | Ask::Take(_) | Ask::Join(..) | Ask::Leave(_) | Ask::Open(_) => true,
+            Ask::Owned(
+                _,
+                Deed::Start(unit) | Deed::Down { unit, .. } | Deed::Scrub(unit) | Deed::Out(unit),
+            ) => unit.0 as usize != side.index(),
+            _ => false,
+        };
+        if !changes || self.now > self.troubles_until || !self.rng.chance(1, 6) {
+            return;
+        }
+        self.mark("trouble within a change");
+        let kind = match self.rng.below(3) {
+            0 => FaultKind::Agent(side),
+            1 => FaultKind::Freeze(side, self.rng.chance(1, 3)),
+            _ => FaultKind::Crash(side),
+        };
+        let (after, lasts) = (self.rng.below(5), self.rng.range(7_000..15_000));
+        self.later(after, Happening::Fault(kind));
+        self.later(after + lasts, Happening::Mend(kind));
     }
 
     /// Beats may be lost, late or doubled.
