@@ -139,7 +139,7 @@ pub(super) fn race_does_not_drain(target: &Target<'_>) -> Result<()> {
 /// Keys change at the beginning of a preemption, and its answer comes when the writes have ended. Between the two a second call
 /// sees the keys of a fence.
 pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
-    let (a, mut b) = pair(target, Some(A))?;
+    let (mut a, mut b) = pair(target, Some(A))?;
     let late = in_flight(target, &a)?;
     let taking = Taking::start(BlockFence::open(&target.b)?, B, A)?;
     sleep(target.long / 8);
@@ -151,8 +151,8 @@ pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
     for (call, done) in early {
         ensure!(matches!(done, Err(FenceError::Pending { .. })), "{call} while a call waits: {done:?}");
     }
-    let (seen, is_over) = (b.fence.read()?, late.write.has_ended());
-    println!("figure keys while the call waits: {:?}, the write has ended: {is_over}", hex(&seen.keys));
+    let seen = measured("read by the other path, a call waits", || a.fence.read())?;
+    println!("figure keys while the call waits: {:?}", hex(&seen.keys));
     let short = taking.wait(Duration::from_millis(1));
     ensure!(matches!(short, Err(FenceError::TimedOut { .. })), "it did not wait: {short:?}");
     let proof = taking.wait(target.long * 4)?;

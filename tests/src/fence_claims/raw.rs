@@ -10,7 +10,7 @@ const PREEMPT: libc::c_ulong = 0x4018_70cb;
 const CLEAR: libc::c_ulong = 0x4010_70cd;
 /// `PR_STS_RESERVATION_CONFLICT`.
 const CONFLICT: i32 = 24;
-const TRIES: usize = 4;
+const TRIES: usize = 8;
 
 /// Makes the call `number`, again after a unit attention.
 fn ask<const WORDS: usize>(file: &File, number: libc::c_ulong, mut words: [u64; WORDS]) -> Result<()> {

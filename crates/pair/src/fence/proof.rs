@@ -83,7 +83,7 @@ pub fn race(lun: &mut impl Fence, mine: Key, partner: Key) -> Result<Confirmed, 
     match lun.reserve(mine) {
         // The keys say whether it is lost.
         Ok(()) | Err(FenceError::Conflict { .. }) => after(lun, done, mine, held == Some(partner)),
-        Err(why) => Err(why),
+        Err(why) => Err(lost(lun, mine, why)),
     }
 }
 
@@ -130,10 +130,19 @@ fn after(
         Ok(()) => true,
         // Nobody has the victim's key: it may have been taken already, which the keys say.
         Err(FenceError::Conflict { .. }) => false,
-        Err(why) => return Err(why),
+        Err(why) => return Err(lost(lun, mine, why)),
     };
     let shown = read(lun)?;
     alone(lun, &shown, mine, held && is_answered)
+}
+
+/// The error of a call that failed by `why`. The partner's preemption may have cut it off, which the keys say.
+fn lost(lun: &mut impl Fence, mine: Key, why: FenceError) -> FenceError {
+    let seen = lun.read().map(|shown| registered(lun, &shown, mine));
+    match seen {
+        Ok(Err(gone @ FenceError::KeyGone { .. })) => gone,
+        _ => why,
+    }
 }
 
 /// The holder's key, if `mine` is registered and nobody is beside it but `partner`.
