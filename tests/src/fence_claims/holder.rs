@@ -5,7 +5,6 @@ use super::side::{A, B, BLOCK, Side, Slow, figure, get_at, is_refused, measured,
 use super::target::{Delay, IfPartnerHolds, Target};
 use anyhow::{Context, Result, ensure};
 use loligo_pair::fence::{BlockFence, Confirmed, Fence, FenceError, KIND, Taking, confirm, race, take};
-use loligo_pair::reservation::Key;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -152,7 +151,7 @@ pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
         ensure!(matches!(done, Err(FenceError::Pending { .. })), "{call} while a call waits: {done:?}");
     }
     let seen = measured("read by the other path, a call waits", || a.fence.read())?;
-    println!("figure keys while the call waits: {:?}", hex(&seen.keys));
+    ensure!(seen.keys == [B] && seen.held == Some((B, KIND)), "keys come with the answer: {seen:?}");
     let short = taking.wait(Duration::from_millis(1));
     ensure!(matches!(short, Err(FenceError::TimedOut { .. })), "it did not wait: {short:?}");
     let proof = taking.wait(target.long * 4)?;
@@ -160,8 +159,4 @@ pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
     let (landed, _) = late.lands(target, &b)?;
     ensure!(!landed, "the owner's write landed after the fence");
     Ok(())
-}
-
-fn hex(keys: &[Key]) -> Vec<String> {
-    keys.iter().map(|key| format!("{:#x}", key.0)).collect()
 }

@@ -29,8 +29,8 @@ fn ask<const WORDS: usize>(file: &File, number: libc::c_ulong, mut words: [u64; 
 /// Takes all registrations and the reservation away.
 pub(super) fn clear(file: &File) -> Result<()> {
     const KEY: u64 = 0xc1ea2;
-    // The third word has `PR_FL_IGNORE_KEY`.
-    ask(file, REGISTER, [0, KEY, 1])?;
+    // The third word has `PR_FL_IGNORE_KEY`. By the first, NVMe registers what has no key and replaces what has one.
+    ask(file, REGISTER, [0, KEY, 1]).or_else(|_| ask(file, REGISTER, [KEY, KEY, 1]))?;
     ask(file, CLEAR, [KEY, 0])
 }
 

@@ -8,7 +8,7 @@ use super::calls::{
 use super::nvme;
 use super::path::{Fence, FenceError, KIND};
 use super::pending::Device;
-use super::scsi::{self, Unread};
+use super::scsi::{self, CommandError};
 use super::shown::{SHOWN, Shown};
 use crate::reservation::{Key, Kind};
 use libc::c_ulong;
@@ -117,12 +117,18 @@ impl BlockFence {
             Some(namespace) => nvme::read(file, namespace),
             None => scsi::read(file),
         };
-        read.map_err(|why| match why {
-            Unread::Failed(why) => self.failed(why),
-            Unread::Unknown => self.failed(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-            Unread::Conflict => FenceError::Conflict { lun: self.name() },
-            why @ (Unread::Unsteady | Unread::Garbage(_)) => self.unclear(why.to_string()),
-        })
+        read.map_err(|why| self.command_failed(why))
+    }
+
+    fn command_failed(&self, why: CommandError) -> FenceError {
+        match why {
+            CommandError::Failed(why) => self.failed(why),
+            CommandError::Unknown | CommandError::HostNames => {
+                FenceError::Unsupported { lun: self.name(), why: io::Error::other(why) }
+            }
+            CommandError::Conflict => FenceError::Conflict { lun: self.name() },
+            why @ (CommandError::Unsteady | CommandError::Garbage(_)) => self.unclear(why.to_string()),
+        }
     }
 
     fn unclear(&self, why: String) -> FenceError {
@@ -140,6 +146,10 @@ impl Fence for BlockFence {
     }
 
     fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError> {
+        if let Some(namespace) = nvme::namespace(self.file.as_fd()).filter(|_| new == Key::NONE) {
+            let done = nvme::unregister(self.file.as_fd(), namespace, old);
+            return done.map_err(|why| self.command_failed(why));
+        }
         self.ask(REGISTER, &mut Registration { old_key: old.0, new_key: new.0, flags: 0, pad: 0 })
     }
 

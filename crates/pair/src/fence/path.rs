@@ -86,7 +86,7 @@ pub enum FenceError {
 pub trait Fence {
     /// The path to the LUN, as people name it.
     fn name(&self) -> String;
-    /// Registers this path with `new` in place of `old`.
+    /// Registers this path with `new` in place of `old`. [`Key::NONE`] as `new` ends the registration.
     ///
     /// # Errors
     /// If `old` is not its key, or the path fails.
