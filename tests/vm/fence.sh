@@ -2,7 +2,7 @@
 # place. TARGETS names them: lio (iSCSI over the loopback), nvmet (nvme-loop).
 #
 # tcm_loop is of no use: PREEMPT AND ABORT waits there for the work item that it runs in.
-SLOW=2000
+SLOW=1500
 SHORT=300
 
 # slow NUMBER: the LUN's device, /dev/mapper/slowNUMBER, over RAM: 64 MiB, of which the second half writes slowly.

@@ -9,7 +9,10 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 /// The time that something which lands late has, beyond its delay.
-const SLACK: Duration = Duration::from_millis(500);
+fn slack(target: &Target<'_>) -> Duration {
+    target.long / 4
+}
+
 /// The time that a call that does not wait may take. A waiting one takes half of [`Target::long`] or more.
 fn at_once(target: &Target<'_>) -> Duration {
     target.long / 2
@@ -34,7 +37,7 @@ impl Late {
     fn lands(self, target: &Target<'_>, b: &Side) -> Result<(bool, std::io::Result<()>)> {
         let (now, begun) = (b.get(Delay::Long)?, Instant::now());
         let (done, ended) = self.write.end();
-        sleep((self.begun + target.long + SLACK).saturating_duration_since(Instant::now()));
+        sleep((self.begun + target.long + slack(target)).saturating_duration_since(Instant::now()));
         let later = b.get(Delay::Long)?;
         if later != now {
             figure("landed after the answer", ended.saturating_duration_since(begun));
@@ -75,7 +78,7 @@ pub(super) fn writers_are_still(target: &Target<'_>) -> Result<()> {
     let now = all()?;
     ensure!(proof.is_drained(), "the victim held it");
     ensure!(now != before, "nobody had written");
-    sleep(target.short * 3 + SLACK);
+    sleep(target.short * 3 + slack(target));
     ensure!(all()? == now, "a write landed after the fence");
     for writer in writers {
         let end = writer.join().expect("a writer does not panic");

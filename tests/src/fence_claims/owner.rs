@@ -103,11 +103,14 @@ pub(super) fn giveback(target: &Target<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A change of the registrations by one of the sides.
+type Step = fn(&mut Side, &mut Side) -> Result<(), FenceError>;
+
 /// A block device has its own command beside the kernel's calls, which old kernels do not have. A model has neither.
 pub(super) fn readings_agree(target: &Target<'_>) -> Result<()> {
     let is_device = std::fs::metadata(&target.a)?.file_type().is_block_device();
     let (mut a, mut b) = fresh(target)?;
-    let steps: [(&str, fn(&mut Side, &mut Side) -> Result<(), FenceError>, Shown); 4] = [
+    let steps: [(&str, Step, Shown); 4] = [
         ("nobody", |_, _| Ok(()), shown(&[], None)),
         ("one key", |a, _| a.fence.register(Key::NONE, A), shown(&[A], None)),
         ("held", |a, _| a.fence.reserve(A), shown(&[A], Some(A))),
