@@ -19,7 +19,7 @@ use std::time::Instant;
 pub type Claim = fn(&Target<'_>) -> Result<()>;
 
 /// The claims by their names.
-pub const CLAIMS: [(&str, Claim); 16] = [
+pub const CLAIMS: [(&str, Claim); 17] = [
     ("a fenced side writes no more", victim::writes_no_more),
     ("a fence waits for the owner's write", holder::fence_waits),
     ("writers at depth are still after a fence", holder::writers_are_still),
@@ -29,6 +29,7 @@ pub const CLAIMS: [(&str, Claim); 16] = [
     ("keys count for nothing while a call waits", holder::keys_come_before_the_answer),
     ("a race has one winner", owner::race_has_one_winner),
     ("races at the same moment have one winner each", owner::races_at_once),
+    ("without a holder a take is no fence", owner::take_without_holder),
     ("an owner is confirmed in normal times", owner::normal_times),
     ("a giveback leaves no key", owner::giveback),
     ("both ways of reading agree", owner::readings_agree),
