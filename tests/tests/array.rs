@@ -120,7 +120,7 @@ fn slow(file: &File, byte: u8) -> std::thread::JoinHandle<std::io::Result<()>> {
 /// Every claim on a model with these defects.
 fn claims(test: &str, defects: &[&str], if_partner_holds: IfPartnerHolds) {
     let Some(array) = Array::new(test, defects) else { return };
-    let (short, long) = (Duration::from_millis(100), Duration::from_millis(1000));
+    let (short, long) = (Duration::from_millis(100), Duration::from_millis(600));
     let set_delay = |delay: Delay| {
         let delay = match delay {
             Delay::None => Duration::ZERO,

@@ -21,6 +21,6 @@ fn main() -> Result<()> {
         if_partner_holds,
         set_delay: &|_| {},
         short: Duration::from_millis(300),
-        long: Duration::from_millis(2000),
+        long: Duration::from_millis(1500),
     })
 }

@@ -5,12 +5,14 @@ use super::side::{A, B, BLOCK, Side, Slow, figure, get_at, is_refused, measured,
 use super::target::{Delay, IfPartnerHolds, Target};
 use anyhow::{Context, Result, ensure};
 use loligo_pair::fence::{BlockFence, Confirmed, Fence, FenceError, KIND, Taking, confirm, race, take};
-use loligo_pair::reservation::Key;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 /// The time that something which lands late has, beyond its delay.
-const SLACK: Duration = Duration::from_millis(500);
+fn slack(target: &Target<'_>) -> Duration {
+    target.long / 4
+}
+
 /// The time that a call that does not wait may take. A waiting one takes half of [`Target::long`] or more.
 fn at_once(target: &Target<'_>) -> Duration {
     target.long / 2
@@ -35,7 +37,7 @@ impl Late {
     fn lands(self, target: &Target<'_>, b: &Side) -> Result<(bool, std::io::Result<()>)> {
         let (now, begun) = (b.get(Delay::Long)?, Instant::now());
         let (done, ended) = self.write.end();
-        sleep((self.begun + target.long + SLACK).saturating_duration_since(Instant::now()));
+        sleep((self.begun + target.long + slack(target)).saturating_duration_since(Instant::now()));
         let later = b.get(Delay::Long)?;
         if later != now {
             figure("landed after the answer", ended.saturating_duration_since(begun));
@@ -76,7 +78,7 @@ pub(super) fn writers_are_still(target: &Target<'_>) -> Result<()> {
     let now = all()?;
     ensure!(proof.is_drained(), "the victim held it");
     ensure!(now != before, "nobody had written");
-    sleep(target.short * 3 + SLACK);
+    sleep(target.short * 3 + slack(target));
     ensure!(all()? == now, "a write landed after the fence");
     for writer in writers {
         let end = writer.join().expect("a writer does not panic");
@@ -139,7 +141,7 @@ pub(super) fn race_does_not_drain(target: &Target<'_>) -> Result<()> {
 /// Keys change at the beginning of a preemption, and its answer comes when the writes have ended. Between the two a second call
 /// sees the keys of a fence.
 pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
-    let (a, mut b) = pair(target, Some(A))?;
+    let (mut a, mut b) = pair(target, Some(A))?;
     let late = in_flight(target, &a)?;
     let taking = Taking::start(BlockFence::open(&target.b)?, B, A)?;
     sleep(target.long / 8);
@@ -151,8 +153,8 @@ pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
     for (call, done) in early {
         ensure!(matches!(done, Err(FenceError::Pending { .. })), "{call} while a call waits: {done:?}");
     }
-    let (seen, is_over) = (b.fence.read()?, late.write.has_ended());
-    println!("figure keys while the call waits: {:?}, the write has ended: {is_over}", hex(&seen.keys));
+    let seen = measured("read by the other path, a call waits", || a.fence.read())?;
+    ensure!(seen.keys == [B] && seen.held == Some((B, KIND)), "keys come with the answer: {seen:?}");
     let short = taking.wait(Duration::from_millis(1));
     ensure!(matches!(short, Err(FenceError::TimedOut { .. })), "it did not wait: {short:?}");
     let proof = taking.wait(target.long * 4)?;
@@ -160,8 +162,4 @@ pub(super) fn keys_come_before_the_answer(target: &Target<'_>) -> Result<()> {
     let (landed, _) = late.lands(target, &b)?;
     ensure!(!landed, "the owner's write landed after the fence");
     Ok(())
-}
-
-fn hex(keys: &[Key]) -> Vec<String> {
-    keys.iter().map(|key| format!("{:#x}", key.0)).collect()
 }

@@ -10,7 +10,7 @@ const PREEMPT: libc::c_ulong = 0x4018_70cb;
 const CLEAR: libc::c_ulong = 0x4010_70cd;
 /// `PR_STS_RESERVATION_CONFLICT`.
 const CONFLICT: i32 = 24;
-const TRIES: usize = 4;
+const TRIES: usize = 8;
 
 /// Makes the call `number`, again after a unit attention.
 fn ask<const WORDS: usize>(file: &File, number: libc::c_ulong, mut words: [u64; WORDS]) -> Result<()> {
@@ -29,8 +29,8 @@ fn ask<const WORDS: usize>(file: &File, number: libc::c_ulong, mut words: [u64; 
 /// Takes all registrations and the reservation away.
 pub(super) fn clear(file: &File) -> Result<()> {
     const KEY: u64 = 0xc1ea2;
-    // The third word has `PR_FL_IGNORE_KEY`.
-    ask(file, REGISTER, [0, KEY, 1])?;
+    // The third word has `PR_FL_IGNORE_KEY`. By the first, NVMe registers what has no key and replaces what has one.
+    ask(file, REGISTER, [0, KEY, 1]).or_else(|_| ask(file, REGISTER, [KEY, KEY, 1]))?;
     ask(file, CLEAR, [KEY, 0])
 }
 

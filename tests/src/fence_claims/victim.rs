@@ -1,11 +1,13 @@
 //! Claims about who may write.
 
 use super::raw;
-use super::side::{A, B, Side, fresh, is_refused, measured, pair};
+use super::side::{A, B, BLOCK, Side, fresh, is_refused, measured, pair};
 use super::target::{Delay, Target};
 use anyhow::{Result, ensure};
 use loligo_pair::fence::{Fence, FenceError, confirm, take};
 use loligo_pair::reservation::Key;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 
 pub(super) fn writes_no_more(target: &Target<'_>) -> Result<()> {
     let (mut a, mut b) = pair(target, Some(A))?;
@@ -49,6 +51,26 @@ pub(super) fn unregistered_path(target: &Target<'_>) -> Result<()> {
     ensure!(matches!(took, Err(FenceError::KeyGone { key: B, .. })), "it took the LUN: {took:?}");
     ensure!(matches!(b.fence.preempt_and_abort(B, A), Err(FenceError::Conflict { .. })), "it preempted");
     a.put(Delay::None, 5)?;
+    Ok(())
+}
+
+/// A fenced side may go on in its page cache. Only the first fsync says so, and reads show what was never written.
+pub(super) fn page_cache(target: &Target<'_>) -> Result<()> {
+    // A model's file writes through the page cache: its write fails.
+    if !std::fs::metadata(&target.a)?.file_type().is_block_device() {
+        return Ok(());
+    }
+    let (a, mut b) = pair(target, Some(A))?;
+    a.put(Delay::None, 1)?;
+    let cached = File::options().read(true).write(true).open(&target.a)?;
+    take(&mut b.fence, B, A)?;
+    cached.write_all_at(&[2; BLOCK], Delay::None.place())?;
+    ensure!(cached.sync_data().is_err(), "the fenced side's fsync succeeded");
+    let mut block = [0; BLOCK];
+    let again = cached.sync_data();
+    cached.read_exact_at(&mut block, Delay::None.place())?;
+    println!("figure a second fsync: {again:?}; the page cache has the lost bytes: {}", block[0] == 2);
+    ensure!(b.get(Delay::None)? == 1, "the fenced side's bytes are on the medium");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use super::calls::{
 use super::nvme;
 use super::path::{Fence, FenceError, KIND};
 use super::pending::Device;
-use super::scsi::{self, Unread};
+use super::scsi::{self, CommandError};
 use super::shown::{SHOWN, Shown};
 use crate::reservation::{Key, Kind};
 use libc::c_ulong;
@@ -19,8 +19,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Tries of a call that the device answers with a status of its own: a unit attention is told once to each path.
-const TRIES: usize = 4;
+/// Tries of a call that the device answers with a status of its own. Several unit attentions may be due to a path, and a call
+/// may be aborted by another's preemption.
+const TRIES: usize = 8;
 /// Keys that are read at most.
 const MOST_KEYS: usize = 64;
 
@@ -46,6 +47,7 @@ impl BlockFence {
 
     /// Makes the call `number` with `arg`, again where the device had something else to say first.
     fn ask<T>(&self, number: c_ulong, arg: &mut T) -> Result<(), FenceError> {
+        let mut last = 0;
         for _ in 0..TRIES {
             // SAFETY: the number says the size of `arg`, which is plain numbers and lives through the call, as does the list of
             // keys that one of them points to.
@@ -53,10 +55,10 @@ impl BlockFence {
                 0 => return Ok(()),
                 CONFLICT => return Err(FenceError::Conflict { lun: self.name() }),
                 -1 => return Err(self.failed(io::Error::last_os_error())),
-                _ => {}
+                status => last = status,
             }
         }
-        Err(self.failed(io::Error::from_raw_os_error(libc::EIO)))
+        Err(self.failed(io::Error::other(format!("the device answered {TRIES} times with status {last:#x}"))))
     }
 
     fn failed(&self, why: io::Error) -> FenceError {
@@ -78,27 +80,31 @@ impl BlockFence {
         serde_json::from_slice(&raw[..len]).map_err(|why| self.failed(why.into()))
     }
 
-    /// By the kernel's calls, which Linux has since 7.0.
+    /// By the kernel's calls, where it has them.
     fn read_kernel(&self) -> Result<Shown, FenceError> {
         for _ in 0..TRIES {
-            let mut keys = [0u64; MOST_KEYS];
-            let mut list =
-                ReadKeys { generation: 0, num_keys: MOST_KEYS as u32, keys_ptr: keys.as_mut_ptr() as u64 };
-            self.ask(READ_KEYS, &mut list)?;
+            let (generation, keys) = self.read_keys()?;
             let mut held = ReadReservation { key: 0, generation: 0, kind: 0 };
             self.ask(READ_RESERVATION, &mut held)?;
-            let Some(keys) = keys.get(..list.num_keys as usize) else {
-                return Err(self.unclear(format!("it has {} keys", list.num_keys)));
-            };
-            if held.generation == list.generation {
-                return Ok(Shown {
-                    generation: list.generation,
-                    keys: keys.iter().map(|key| Key(*key)).collect(),
-                    held: Kind::of(held.kind).map(|kind| (Key(held.key), kind)),
-                });
+            let kind = Kind::of(held.kind);
+            // Of a SCSI LUN that nobody holds the second call leaves the generation out (7.2).
+            let again = if kind.is_some() { held.generation } else { self.read_keys()?.0 };
+            if generation == again {
+                return Ok(Shown { generation, keys, held: kind.map(|kind| (Key(held.key), kind)) });
             }
         }
         Err(self.unclear("its registrations change while they are read".to_owned()))
+    }
+
+    fn read_keys(&self) -> Result<(u32, Vec<Key>), FenceError> {
+        let mut keys = [0u64; MOST_KEYS];
+        let keys_ptr = keys.as_mut_ptr() as u64;
+        let mut list = ReadKeys { generation: 0, num_keys: MOST_KEYS as u32, keys_ptr };
+        self.ask(READ_KEYS, &mut list)?;
+        match keys.get(..list.num_keys as usize) {
+            Some(keys) => Ok((list.generation, keys.iter().map(|key| Key(*key)).collect())),
+            None => Err(self.unclear(format!("it has {} keys", list.num_keys))),
+        }
     }
 
     /// By the device's own commands, past a kernel without calls for it: `SG_IO` or `NVME_IOCTL_IO_CMD`.
@@ -111,12 +117,18 @@ impl BlockFence {
             Some(namespace) => nvme::read(file, namespace),
             None => scsi::read(file),
         };
-        read.map_err(|why| match why {
-            Unread::Failed(why) => self.failed(why),
-            Unread::Unknown => self.failed(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-            Unread::Conflict => FenceError::Conflict { lun: self.name() },
-            why @ (Unread::Unsteady | Unread::Garbage(_)) => self.unclear(why.to_string()),
-        })
+        read.map_err(|why| self.command_failed(why))
+    }
+
+    fn command_failed(&self, why: CommandError) -> FenceError {
+        match why {
+            CommandError::Failed(why) => self.failed(why),
+            CommandError::Unknown | CommandError::HostNames => {
+                FenceError::Unsupported { lun: self.name(), why: io::Error::other(why) }
+            }
+            CommandError::Conflict => FenceError::Conflict { lun: self.name() },
+            why @ (CommandError::Unsteady | CommandError::Garbage(_)) => self.unclear(why.to_string()),
+        }
     }
 
     fn unclear(&self, why: String) -> FenceError {
@@ -134,6 +146,10 @@ impl Fence for BlockFence {
     }
 
     fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError> {
+        if let Some(namespace) = nvme::namespace(self.file.as_fd()).filter(|_| new == Key::NONE) {
+            let done = nvme::unregister(self.file.as_fd(), namespace, old);
+            return done.map_err(|why| self.command_failed(why));
+        }
         self.ask(REGISTER, &mut Registration { old_key: old.0, new_key: new.0, flags: 0, pad: 0 })
     }
 

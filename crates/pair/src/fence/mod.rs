@@ -5,11 +5,11 @@
 //! | call | its success says |
 //! |---|---|
 //! | [`take`] | the partner's key is gone, mine is the only one and holds the LUN. [`Confirmed::is_drained`]: nor can a write land that the array had taken |
-//! | [`race`] | the same on a LUN that nobody need hold: of two that race, one wins. The loser's writes in the array may land |
+//! | [`race`] | the same on a LUN that nobody held: of two that race, one wins. The loser's writes in the array may land |
 //! | [`confirm`] | at this moment my key is the only one and holds the LUN |
 //! | [`confirm_held`] | at this moment I hold the LUN, and none but the partner is registered beside me: the owner in normal times |
 //!
-//! [`FenceError::KeyGone`] is the loser's answer. No call here registers: an array lets a victim register again, and write.
+//! [`FenceError::is_lost`] is true of the loser's answer. No call here registers: an array lets a victim register again, and write.
 
 pub mod calls;
 mod ioctl;

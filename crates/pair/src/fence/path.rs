@@ -32,6 +32,14 @@ pub enum FenceError {
         /// The caller's key.
         key: Key,
     },
+    /// The partner has reserved the LUN first. It is about to take the caller's key.
+    #[error("{lun}: the race is lost: key {:#x} has reserved it", .holder.0)]
+    RaceLost {
+        /// The path to the LUN.
+        lun: String,
+        /// The winner's key.
+        holder: Key,
+    },
     /// Nobody is registered: nobody has set the LUN up, or the array has lost its registrations.
     #[error(
         "{lun}: nobody is registered, so the array has lost its registrations or never had any; \
@@ -82,11 +90,18 @@ pub enum FenceError {
     },
 }
 
+impl FenceError {
+    /// True if the partner has the LUN, or is about to. A failed path, a time-out and a refused command are something else.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, FenceError::KeyGone { .. } | FenceError::RaceLost { .. })
+    }
+}
+
 /// The registrations and the reservation of one LUN by one path.
 pub trait Fence {
     /// The path to the LUN, as people name it.
     fn name(&self) -> String;
-    /// Registers this path with `new` in place of `old`.
+    /// Registers this path with `new` in place of `old`. [`Key::NONE`] as `new` ends the registration.
     ///
     /// # Errors
     /// If `old` is not its key, or the path fails.

@@ -3,6 +3,10 @@
 use super::path::{Fence, FenceError, KIND};
 use super::shown::Shown;
 use crate::reservation::Key;
+use std::time::Duration;
+
+/// The time that a partner has to end a race that it is about to win.
+const SETTLE: Duration = Duration::from_millis(250);
 
 /// The proof that a LUN is this controller's alone. Only [`take`], [`race`] and [`confirm`] give it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,22 +73,42 @@ pub fn take(lun: &mut impl Fence, mine: Key, victim: Key) -> Result<Confirmed, F
     after(lun, done, mine, held == Some(victim))
 }
 
-/// Takes the LUN from `partner`, holds it whether or not anybody did before, and reads back whether that is so. On a LUN on
-/// which both are registered and that nobody holds, of two that race one wins. It may be said again after a failure.
+/// Takes a LUN that both register with and nobody holds in normal times. Of two that race one wins. It may be said again after
+/// a failure, by the loser not before the partner is known to be dead or silent.
+///
+/// Each reserves, which one of them is refused; only the other preempts. Two preemptions at the same moment would be as safe,
+/// and LIO does not survive them: either waits for the other for ever, in the target's kernel. If `partner` holds the LUN, it
+/// has some time to win; then the LUN is taken from it.
 ///
 /// It decides who may go on. Only a LUN that `partner` held is drained of its writes by it.
 ///
 /// # Errors
-/// If it is not confirmed. [`FenceError::KeyGone`] if the race is lost.
+/// If it is not confirmed. [`FenceError::is_lost`] says whether the partner has won.
 pub fn race(lun: &mut impl Fence, mine: Key, partner: Key) -> Result<Confirmed, FenceError> {
-    let before = read(lun)?;
-    let held = look(lun, &before, mine, partner)?;
-    let done = lun.preempt_and_abort(mine, partner);
-    match lun.reserve(mine) {
-        // The keys say whether it is lost.
-        Ok(()) | Err(FenceError::Conflict { .. }) => after(lun, done, mine, held == Some(partner)),
-        Err(why) => Err(why),
+    let mut shown = read(lun)?;
+    if look(lun, &shown, mine, partner)? == Some(partner) {
+        std::thread::sleep(SETTLE);
+        shown = read(lun)?;
     }
+    let held = look(lun, &shown, mine, partner)?;
+    if held.is_none() {
+        match lun.reserve(mine) {
+            Ok(()) => {}
+            Err(FenceError::Conflict { lun: name }) => return Err(beaten(lun, mine, name)),
+            Err(why) => return Err(lost(lun, mine, why)),
+        }
+    }
+    if !shown.keys.contains(&partner) {
+        return confirm(lun, mine);
+    }
+    let mut done = lun.preempt_and_abort(mine, partner);
+    if done.is_ok() && read(lun)?.keys.contains(&partner) {
+        // nvmet does nothing if the holder preempts.
+        lun.release(mine)?;
+        done = lun.preempt_and_abort(mine, partner);
+        lun.reserve(mine).map_err(|why| lost(lun, mine, why))?;
+    }
+    after(lun, done, mine, held == Some(partner))
 }
 
 /// Reads back that the LUN is this controller's alone: its key is the only one, and holds the reservation.
@@ -130,10 +154,31 @@ fn after(
         Ok(()) => true,
         // Nobody has the victim's key: it may have been taken already, which the keys say.
         Err(FenceError::Conflict { .. }) => false,
-        Err(why) => return Err(why),
+        Err(why) => return Err(lost(lun, mine, why)),
     };
     let shown = read(lun)?;
     alone(lun, &shown, mine, held && is_answered)
+}
+
+/// The error of a reservation of the LUN `name` that was refused.
+fn beaten(lun: &mut impl Fence, mine: Key, name: String) -> FenceError {
+    match lun.read() {
+        Ok(shown) => match (registered(lun, &shown, mine), shown.held) {
+            (Err(gone), _) => gone,
+            (Ok(()), Some((holder, _))) => FenceError::RaceLost { lun: name, holder },
+            (Ok(()), None) => FenceError::Conflict { lun: name },
+        },
+        Err(why) => why,
+    }
+}
+
+/// The error of a call that failed by `why`. The partner's preemption may have cut it off, which the keys say.
+fn lost(lun: &mut impl Fence, mine: Key, why: FenceError) -> FenceError {
+    let seen = lun.read().map(|shown| registered(lun, &shown, mine));
+    match seen {
+        Ok(Err(gone @ FenceError::KeyGone { .. })) => gone,
+        _ => why,
+    }
 }
 
 /// The holder's key, if `mine` is registered and nobody is beside it but `partner`.

@@ -60,18 +60,21 @@ struct Header {
     info: u32,
 }
 
-/// The reason why a device's own answer is of no use.
+/// The failure of a command that was sent past the kernel's calls.
 #[derive(Debug, Error)]
-pub(super) enum Unread {
+pub(super) enum CommandError {
     /// The command did not reach the device, or not its end.
     #[error(transparent)]
     Failed(#[from] io::Error),
-    /// A reservation of another sort (SCSI-2's RESERVE) forbids the command.
-    #[error("a reservation of another sort forbids it")]
+    /// A reservation forbids the command.
+    #[error("a reservation forbids it")]
     Conflict,
     /// The device does not know the command.
     #[error("the device does not know the command")]
     Unknown,
+    /// Hosts have names of another length than the command was told.
+    #[error("hosts have names of another length than a report can have")]
+    HostNames,
     /// Registrations changed between two commands, again and again.
     #[error("its registrations change while they are read")]
     Unsteady,
@@ -84,7 +87,7 @@ pub(super) enum Unread {
 ///
 /// # Errors
 /// If the device cannot tell, or what it says is not to be understood.
-pub(super) fn read(file: BorrowedFd<'_>) -> Result<Shown, Unread> {
+pub(super) fn read(file: BorrowedFd<'_>) -> Result<Shown, CommandError> {
     for _ in 0..ROUNDS {
         let (generation, keys) = keys(&ask(file, READ_KEYS)?)?;
         let (again, held) = reservation(&ask(file, READ_RESERVATION)?)?;
@@ -92,11 +95,11 @@ pub(super) fn read(file: BorrowedFd<'_>) -> Result<Shown, Unread> {
             return Ok(Shown { generation, keys, held });
         }
     }
-    Err(Unread::Unsteady)
+    Err(CommandError::Unsteady)
 }
 
 /// The bytes of one answer.
-fn ask(file: BorrowedFd<'_>, action: u8) -> Result<Vec<u8>, Unread> {
+fn ask(file: BorrowedFd<'_>, action: u8) -> Result<Vec<u8>, CommandError> {
     let mut data = vec![0u8; ROOM];
     for _ in 0..TRIES {
         let [high, low] = (ROOM as u16).to_be_bytes();
@@ -152,7 +155,7 @@ enum Outcome {
 }
 
 /// The outcome of a command by its statuses and sense data.
-fn outcome(status: u8, host: u16, sense: &[u8]) -> Result<Outcome, Unread> {
+fn outcome(status: u8, host: u16, sense: &[u8]) -> Result<Outcome, CommandError> {
     if host != 0 {
         return Err(io::Error::from_raw_os_error(libc::EIO).into());
     }
@@ -161,47 +164,47 @@ fn outcome(status: u8, host: u16, sense: &[u8]) -> Result<Outcome, Unread> {
     match (status & 0x3e, sense.get(place).map(|byte| byte & 0xf)) {
         (GOOD, _) => Ok(Outcome::Answered),
         (CHECK_CONDITION, Some(UNIT_ATTENTION)) | (BUSY, _) => Ok(Outcome::Again),
-        (CHECK_CONDITION, Some(ILLEGAL_REQUEST)) => Err(Unread::Unknown),
-        (RESERVATION_CONFLICT, _) => Err(Unread::Conflict),
+        (CHECK_CONDITION, Some(ILLEGAL_REQUEST)) => Err(CommandError::Unknown),
+        (RESERVATION_CONFLICT, _) => Err(CommandError::Conflict),
         _ => Err(io::Error::from_raw_os_error(libc::EIO).into()),
     }
 }
 
 /// Generation and rest of an answer, whose second word says how long the rest is.
-fn body(answer: &[u8]) -> Result<(u32, &[u8]), Unread> {
+fn body(answer: &[u8]) -> Result<(u32, &[u8]), CommandError> {
     let word =
         |at: usize| answer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
     let (Some(generation), Some(len)) = (word(0), word(4)) else {
-        return Err(Unread::Garbage("it is too short"));
+        return Err(CommandError::Garbage("it is too short"));
     };
-    let rest = answer[8..].get(..len as usize).ok_or(Unread::Garbage("it is cut off"))?;
+    let rest = answer[8..].get(..len as usize).ok_or(CommandError::Garbage("it is cut off"))?;
     Ok((generation, rest))
 }
 
 /// The answer to READ KEYS: generation and keys.
-fn keys(answer: &[u8]) -> Result<(u32, Vec<Key>), Unread> {
+fn keys(answer: &[u8]) -> Result<(u32, Vec<Key>), CommandError> {
     let (generation, list) = body(answer)?;
     let (list, rest) = list.as_chunks::<8>();
     match rest {
         [] => Ok((generation, list.iter().map(|bytes| Key(u64::from_be_bytes(*bytes))).collect())),
-        _ => Err(Unread::Garbage("its last key is cut off")),
+        _ => Err(CommandError::Garbage("its last key is cut off")),
     }
 }
 
 /// The answer to READ RESERVATION: generation, and the holder's key with the type.
-fn reservation(answer: &[u8]) -> Result<(u32, Option<(Key, Kind)>), Unread> {
+fn reservation(answer: &[u8]) -> Result<(u32, Option<(Key, Kind)>), CommandError> {
     let (generation, rest) = body(answer)?;
     if rest.is_empty() {
         return Ok((generation, None));
     }
-    let short = Unread::Garbage("its reservation is cut off");
+    let short = CommandError::Garbage("its reservation is cut off");
     let Some((key, rest)) = rest.split_first_chunk::<8>() else { return Err(short) };
     // Four obsolete bytes and a reserved one, then scope and type.
     let Some(byte) = rest.get(5) else { return Err(short) };
     if byte >> 4 != 0 {
-        return Err(Unread::Garbage("its reservation is not for the whole LUN"));
+        return Err(CommandError::Garbage("its reservation is not for the whole LUN"));
     }
-    let kind = kind(byte & 0xf).ok_or(Unread::Garbage("the type of its reservation has no meaning"))?;
+    let kind = kind(byte & 0xf).ok_or(CommandError::Garbage("the type of its reservation has no meaning"))?;
     Ok((generation, Some((Key(u64::from_be_bytes(*key)), kind))))
 }
 

@@ -134,17 +134,76 @@ fn of_two_that_race_one_wins_and_the_other_is_told() {
     let (mut owner, mut partner) = quorum();
     let won = race(&mut partner, B, A).unwrap();
     assert!(!won.is_drained(), "nobody held it");
-    assert!(matches!(race(&mut owner, A, B), Err(FenceError::KeyGone { key: A, .. })));
+    let lost = race(&mut owner, A, B).unwrap_err();
+    assert!(matches!(lost, FenceError::KeyGone { key: A, .. }) && lost.is_lost());
     assert_eq!(race(&mut partner, B, A).unwrap(), won, "the winner may say it again");
 }
 
 #[test]
-fn a_race_that_broke_off_before_the_reservation_goes_on() {
-    let (mut owner, mut partner) = quorum();
-    partner.preempt_and_abort(B, A).unwrap();
-    assert!(matches!(confirm(&mut partner, B), Err(FenceError::NotConfirmed { .. })), "nobody holds it");
+fn a_race_is_won_where_a_holders_preemption_does_nothing() {
+    let (mut owner, mut partner) = pair(Defects { preempts_without_effect: true, ..Defects::default() });
+    owner.release(A).unwrap();
     assert!(race(&mut partner, B, A).is_ok());
-    assert!(matches!(race(&mut owner, A, B), Err(FenceError::KeyGone { .. })));
+    assert!(race(&mut owner, A, B).unwrap_err().is_lost());
+}
+
+/// A path by which a rival is faster, between the look at the keys and the reservation.
+struct Slower(Path, Path);
+
+impl Fence for Slower {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError> {
+        self.0.register(old, new)
+    }
+    fn reserve(&mut self, mine: Key) -> Result<(), FenceError> {
+        self.1.reserve(B)?;
+        self.0.reserve(mine)
+    }
+    fn release(&mut self, mine: Key) -> Result<(), FenceError> {
+        self.0.release(mine)
+    }
+    fn preempt_and_abort(&mut self, mine: Key, victim: Key) -> Result<(), FenceError> {
+        panic!("{mine:?} preempts {victim:?}, and so might the rival at the same moment")
+    }
+    fn read(&mut self) -> Result<Shown, FenceError> {
+        self.0.read()
+    }
+}
+
+#[test]
+fn who_reserves_too_late_preempts_nobody() {
+    let (owner, partner) = quorum();
+    let lost = race(&mut Slower(owner, partner), A, B).unwrap_err();
+    assert!(matches!(lost, FenceError::RaceLost { holder: B, .. }) && lost.is_lost(), "{lost}");
+}
+
+#[test]
+fn a_race_that_broke_off_goes_on() {
+    let (mut owner, mut partner) = quorum();
+    partner.reserve(B).unwrap();
+    assert!(
+        matches!(confirm(&mut partner, B), Err(FenceError::NotConfirmed { .. })),
+        "the owner is registered"
+    );
+    assert!(race(&mut partner, B, A).is_ok());
+    assert!(race(&mut owner, A, B).unwrap_err().is_lost());
+}
+
+#[test]
+fn a_partner_that_died_in_a_race_is_beaten() {
+    let (mut owner, mut partner) = quorum();
+    partner.reserve(B).unwrap();
+    assert!(race(&mut owner, A, B).unwrap().is_drained(), "it held the LUN");
+    assert!(race(&mut partner, B, A).unwrap_err().is_lost());
+}
+
+#[test]
+fn without_a_holder_a_take_alone_is_no_fence() {
+    let (_, mut partner) = quorum();
+    assert!(matches!(take(&mut partner, B, A), Err(FenceError::NotConfirmed { .. })));
+    assert!(race(&mut partner, B, A).is_ok(), "a race reserves");
 }
 
 #[test]

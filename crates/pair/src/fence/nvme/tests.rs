@@ -38,7 +38,7 @@ fn a_host_with_two_controllers_holds_once() {
 
 #[test]
 fn a_report_that_contradicts_itself_is_garbage() {
-    let garbage = |raw: &[u8]| matches!(report(raw, true), Err(Unread::Garbage(_)));
+    let garbage = |raw: &[u8]| matches!(report(raw, true), Err(CommandError::Garbage(_)));
     assert!(garbage(&made(WERO, &[(0xa, true), (0xb, true)], true)), "two hold it");
     assert!(garbage(&made(WERO, &[(0xa, false)], true)), "a type without holder");
     assert!(garbage(&made(0, &[(0xa, true)], true)), "a holder without type");
@@ -54,6 +54,16 @@ fn a_file_is_no_namespace() {
     use std::os::fd::AsFd;
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert_eq!(namespace(file.as_fd()), None);
+}
+
+#[test]
+fn a_status_says_what_failed() {
+    // The bit 4000h says that the same command would fail again.
+    assert!(matches!(failure(0x4083), CommandError::Conflict));
+    assert!(matches!(failure(0x4018), CommandError::HostNames));
+    assert!(matches!(failure(0x4001), CommandError::Unknown));
+    let other = failure(0x371).to_string();
+    assert!(other.contains("0x371"), "{other}");
 }
 
 #[test]

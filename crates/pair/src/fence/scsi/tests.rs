@@ -26,17 +26,20 @@ fn the_holder_is_read_from_an_answer() {
 fn an_answer_that_is_cut_off_is_garbage() {
     let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0, 0, 0, 0, 0, 0x05, 0, 0]].concat();
     for len in 0..raw.len() {
-        assert!(matches!(keys(&raw[..len]), Err(Unread::Garbage(_))), "{len}");
-        assert!(matches!(reservation(&raw[..len]), Err(Unread::Garbage(_))), "{len}");
+        assert!(matches!(keys(&raw[..len]), Err(CommandError::Garbage(_))), "{len}");
+        assert!(matches!(reservation(&raw[..len]), Err(CommandError::Garbage(_))), "{len}");
     }
-    assert!(matches!(keys(&[0, 0, 0, 2, 0, 0, 0, 4, 1, 2, 3, 4]), Err(Unread::Garbage(_))), "half a key");
+    assert!(
+        matches!(keys(&[0, 0, 0, 2, 0, 0, 0, 4, 1, 2, 3, 4]), Err(CommandError::Garbage(_))),
+        "half a key"
+    );
 }
 
 #[test]
 fn a_type_or_scope_without_meaning_is_garbage() {
     for byte in [0x00, 0x02, 0x04, 0x09, 0x0f, 0x15, 0x25] {
         let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0; 8], [0, 0, 0, 0, 0, byte, 0, 0]].concat();
-        assert!(matches!(reservation(&raw), Err(Unread::Garbage(_))), "{byte:#x}");
+        assert!(matches!(reservation(&raw), Err(CommandError::Garbage(_))), "{byte:#x}");
     }
 }
 
@@ -45,18 +48,18 @@ fn a_unit_attention_is_asked_again_and_other_senses_are_not() {
     assert_eq!(outcome(0, 0, &[]).unwrap(), Outcome::Answered);
     assert_eq!(outcome(0x02, 0, &sense(6)).unwrap(), Outcome::Again);
     assert_eq!(outcome(0x02, 0, &[0x72, 6, 0x2a, 3, 0, 0, 0, 0]).unwrap(), Outcome::Again);
-    assert!(matches!(outcome(0x02, 0, &sense(5)), Err(Unread::Unknown)));
-    assert!(matches!(outcome(0x02, 0, &sense(3)), Err(Unread::Failed(_))));
-    assert!(matches!(outcome(0x02, 0, &[]), Err(Unread::Failed(_))));
-    assert!(matches!(outcome(0x18, 0, &[]), Err(Unread::Conflict)));
-    assert!(matches!(outcome(0, 1, &[]), Err(Unread::Failed(_))), "the path is gone");
+    assert!(matches!(outcome(0x02, 0, &sense(5)), Err(CommandError::Unknown)));
+    assert!(matches!(outcome(0x02, 0, &sense(3)), Err(CommandError::Failed(_))));
+    assert!(matches!(outcome(0x02, 0, &[]), Err(CommandError::Failed(_))));
+    assert!(matches!(outcome(0x18, 0, &[]), Err(CommandError::Conflict)));
+    assert!(matches!(outcome(0, 1, &[]), Err(CommandError::Failed(_))), "the path is gone");
 }
 
 #[test]
 fn a_file_is_no_scsi_device() {
     use std::os::fd::AsFd;
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    assert!(matches!(read(file.as_fd()), Err(Unread::Failed(_))));
+    assert!(matches!(read(file.as_fd()), Err(CommandError::Failed(_))));
 }
 
 #[test]
