@@ -12,6 +12,7 @@ pub mod fio;
 pub mod fixture;
 pub mod fuzz;
 pub mod history;
+pub mod lab;
 pub mod line;
 pub mod load;
 pub mod loops;

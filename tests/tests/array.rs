@@ -38,22 +38,32 @@ impl Array {
             return None;
         }
         let dir = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(program());
-        command.args(["lab", "array", "--size", "64m"]).arg(dir.path().join("bytes"));
         for name in ["a", "b"] {
-            let place = dir.path().join(name);
-            std::fs::create_dir(&place).expect("a folder");
-            command.args(["--path", &format!("{name}={}", place.display())]);
+            std::fs::create_dir(dir.path().join(name)).expect("a folder");
         }
-        for defect in defects {
-            command.args(["--defect", defect]);
-        }
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
-        let mut line = String::new();
-        let out = process.stdout.as_mut().expect("it is piped");
-        BufReader::new(out).read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n");
+        let process = serve(dir.path(), defects);
         Some(Array { process, dir })
+    }
+
+    /// The process is ended, by SIGKILL or in peace, and another serves the same files.
+    fn again(&mut self, killed: bool, defects: &[&str]) {
+        self.end(killed);
+        self.process = serve(self.dir.path(), defects);
+    }
+
+    fn end(&mut self, killed: bool) {
+        match killed {
+            true => self.process.kill().expect("it runs"),
+            // SAFETY: the child is ours and not yet waited for.
+            false => drop(unsafe { libc::kill(self.process.id() as libc::pid_t, libc::SIGTERM) }),
+        }
+        self.process.wait().expect("it ends");
+        for name in ["a", "b"] {
+            let place = self.dir.path().join(name);
+            if loligo_tests::mounted::listed(&place) {
+                let _ = Command::new("umount").arg("-l").arg(place).status();
+            }
+        }
     }
 
     fn lun(&self, path: &str) -> PathBuf {
@@ -103,6 +113,29 @@ impl Drop for Array {
             assert!(ended.is_ok_and(|s| s.success()) && !left, "it ends, and leaves no mount");
         }
     }
+}
+
+/// A process that serves the LUNs `lun` and `other` in `dir`.
+fn serve(dir: &Path, defects: &[&str]) -> Child {
+    let luns = ["lun", "other"].map(|lun| format!("--lun={lun}={}:64m", dir.join(lun).display()));
+    start(dir, &luns, defects)
+}
+
+fn start(dir: &Path, luns: &[String], defects: &[&str]) -> Child {
+    let mut command = Command::new(program());
+    command.args(["lab", "array"]).args(luns);
+    for name in ["a", "b"] {
+        command.args(["--path", &format!("{name}={}", dir.join(name).display())]);
+    }
+    for defect in defects {
+        command.args(["--defect", defect]);
+    }
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
+    let mut line = String::new();
+    let out = process.stdout.as_mut().expect("it is piped");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    process
 }
 
 fn put(file: &File, byte: u8) -> std::io::Result<()> {
@@ -230,6 +263,94 @@ fn locks_and_page_caches_of_two_paths_are_apart() {
     put(&a, 1).expect("a write");
     b.read_exact_at(&mut seen, MIB).expect("a read");
     assert_eq!(seen[0], 0, "the other host's page cache has the old bytes");
+}
+
+#[test]
+fn the_only_lun_of_a_file_needs_no_name() {
+    let Some(mut array) = Array::new("one LUN", &[]) else { return };
+    array.end(false);
+    let words = [array.dir.path().join("one").display().to_string(), "--size=8m".to_owned()];
+    array.process = start(array.dir.path(), &words, &[]);
+    let names = std::fs::read_dir(array.dir.path().join("b")).expect("a mount").flatten();
+    assert_eq!(names.map(|e| e.file_name()).collect::<Vec<_>>(), ["lun"]);
+    assert_eq!(array.file("b").metadata().expect("a file").len(), 8 << 20);
+}
+
+#[test]
+fn luns_of_one_array_are_fenced_apart() {
+    let Some(array) = Array::new("two LUNs", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    let other = File::options().write(true).open(array.dir.path().join("a/other")).expect("it opens");
+    take(&mut b, B, A).expect("a fence");
+    put(&array.file("a"), 1).expect_err("it is fenced");
+    put(&other, 1).expect("nobody fenced the other LUN");
+}
+
+#[test]
+fn registrations_and_counters_outlive_the_arrays_process() {
+    let Some(mut array) = Array::new("arrays that end", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    let old = array.file("a");
+    put(&old, 1).expect("the owner writes");
+    take(&mut b, B, A).expect("a fence");
+    put(&old, 2).expect_err("it is fenced");
+    drop((old, b));
+    // It notes its counters each second.
+    std::thread::sleep(Duration::from_millis(1500));
+    for killed in [true, false] {
+        array.again(killed, &[]);
+        let shown = array.fence("a").read().expect("keys");
+        assert_eq!((shown.keys, shown.held.map(|(key, _)| key)), (vec![B], Some(B)), "killed: {killed}");
+        assert_eq!((array.count("a", "written"), array.count("a", "rejected")), (1, 1), "killed: {killed}");
+        put(&array.file("b"), 3).expect("the partner writes");
+    }
+    array.again(false, &["forgets-at-power-cycle"]);
+    assert!(array.fence("a").read().expect("keys").keys.is_empty());
+    put(&array.file("a"), 4).expect("nobody is fenced");
+}
+
+#[test]
+fn damaged_registrations_are_refused_and_not_forgotten() {
+    let Some(mut array) = Array::new("damaged registrations", &[]) else { return };
+    let memory = array.dir.path().join("other.pr");
+    let again = |array: &Array| {
+        let lun = format!("lun={}", array.dir.path().join("other").display());
+        let place = format!("a={}", array.dir.path().join("none").display());
+        let args = ["lab", "array", "--lun", &lun, "--path", &place];
+        Command::new(program()).args(args).output().expect("the program runs")
+    };
+    let other_paths = again(&array);
+    assert!(String::from_utf8_lossy(&other_paths.stderr).contains("served by the paths a, b"));
+    std::fs::write(&memory, vec![7; 131_072]).expect("a file");
+    let damaged = again(&array);
+    assert!(String::from_utf8_lossy(&damaged.stderr).contains("both copies"), "{damaged:?}");
+    std::fs::remove_file(&memory).expect("the file");
+    array.again(false, &[]);
+}
+
+#[test]
+fn a_loss_of_power_tears_a_write_at_a_block() {
+    let Some(array) = Array::new("torn writes", &[]) else { return };
+    let file = array.file("a");
+    let write = |byte: u8| file.write_all_at(&[byte; 16384], MIB);
+    let blocks = || {
+        let mut all = [0; 16384];
+        File::open(array.dir.path().join("lun")).and_then(|f| f.read_exact_at(&mut all, MIB)).expect("bytes");
+        [all[0], all[8191], all[8192], all[16383]]
+    };
+    write(1).expect("a write");
+    array.set("a", "fault", r#"{"torn": true, "delay_ms": 1500}"#);
+    std::thread::scope(|scope| {
+        let torn = scope.spawn(|| write(2));
+        std::thread::sleep(Duration::from_millis(300));
+        array.set("b", "power-cycle", "1");
+        let why = torn.join().expect("no panic").expect_err("it is not acknowledged");
+        assert_eq!(why.raw_os_error(), Some(libc::EIO));
+    });
+    assert_eq!(blocks(), [2, 2, 1, 1]);
+    array.set("a", "fault", r#"{"torn": true}"#);
+    write(3).expect("with power it is whole");
+    assert_eq!(blocks(), [3; 4]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::array;
 use crate::lab_fault;
+use crate::lab_place::Where;
 use crate::outcome::{Json, show as show_as};
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
@@ -13,7 +14,6 @@ use loligo_format::mode::Mode;
 use loligo_lab::config::{Aside, Data, Hosts, LabConfig};
 use loligo_lab::down;
 use loligo_lab::interrupt::Interrupt;
-use loligo_lab::layout::Layout;
 use loligo_lab::status::{self, Status};
 use loligo_lab::up::{self, UpOptions};
 use loligo_log::{out, outln, say};
@@ -86,21 +86,6 @@ enum What {
 enum Caches {
     /// Show how each is: mode, what it holds, hits, what its core lacks
     Status(Look),
-}
-
-/// The lab that is meant
-#[derive(Debug, Flags)]
-pub(crate) struct Where {
-    /// The lab's folder [default: $LOLIGO_LAB_DIR or /var/tmp/loligo-lab]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-}
-
-impl Where {
-    /// The folder that is meant.
-    pub(crate) fn dir(&self) -> PathBuf {
-        self.dir.clone().unwrap_or_else(Layout::default_dir)
-    }
 }
 
 /// Make a cluster and start it; returns when it says HEALTH_OK

@@ -1,6 +1,6 @@
 //! `loligo lab fail`, `mend` and `power`.
 
-use crate::lab::Where;
+use crate::lab_place::Where;
 use crate::outcome::{Json, show};
 use crate::values;
 use anyhow::{Context, Result};

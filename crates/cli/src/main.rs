@@ -12,6 +12,7 @@ mod hold;
 mod inspect;
 mod lab;
 mod lab_fault;
+mod lab_place;
 mod manual;
 mod mode;
 mod osd;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::config::{Data, LabConfig};
 use crate::layout::Layout;
-use crate::mons::Monitor;
+use crate::monitor::Monitor;
 use crate::namespaces;
 use crate::state::State;
 

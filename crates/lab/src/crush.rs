@@ -31,7 +31,7 @@ pub fn moves(tree: &Value, node: &str, controllers: &[Placed<'_>]) -> Vec<Vec<St
     let chassis = format!("chassis={node}");
     let hosts = controllers.iter().filter(|c| named(tree, c.host).is_some());
     let mut above = hosts.filter_map(|c| parent(tree, c.host)).filter(|p| p["name"] != node);
-    let above = above.next().map_or("root=default".to_owned(), |p| place(p));
+    let above = above.next().map_or("root=default".to_owned(), place);
     let has_place = parent(tree, node).is_some();
     if named(tree, node).is_none() {
         say(&["osd", "crush", "add-bucket", node, "chassis"]);

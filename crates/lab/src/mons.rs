@@ -1,50 +1,19 @@
-//! Monitors: their places, and their stores.
+//! Monitors as they are planned, made and started.
 
 use crate::ceph::Ceph;
 use crate::config::LabConfig;
 use crate::layout::Layout;
+use crate::monitor::Monitor;
 use crate::namespaces;
 use crate::pairs::place::Node;
 use crate::process::{Held, Process};
 use crate::state::State;
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::net::TcpListener;
 
 /// The ports of a monitor that has a network namespace for itself, as Ceph registered them: protocol 2, protocol 1.
 const OWN_PORTS: [u16; 2] = [3300, 6789];
-
-/// A monitor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Monitor {
-    /// Its id, a letter.
-    pub id: String,
-    /// Its address.
-    pub address: String,
-    /// Its ports: protocol 2, protocol 1.
-    pub ports: [u16; 2],
-    /// The host that it runs on, and dies with; nothing: the machine itself.
-    pub host: Option<String>,
-}
-
-impl Monitor {
-    /// Its name as a daemon.
-    pub fn name(&self) -> String {
-        format!("mon.{}", self.id)
-    }
-
-    /// Its addresses, as `mon_host` has them.
-    pub fn addresses(&self) -> String {
-        let (address, [v2, v1]) = (&self.address, self.ports);
-        format!("[v2:{address}:{v2},v1:{address}:{v1}]")
-    }
-}
-
-/// The monitors of a lab that a program without several of them made.
-pub(crate) fn only_one() -> Vec<Monitor> {
-    vec![Monitor { id: "a".to_owned(), address: String::new(), ports: [0, 0], host: None }]
-}
 
 /// Plans the monitors of a new lab, whose network has the first address `address`. Several of pairs lie on the first controllers of
 /// different nodes; all others on the machine itself.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::LabConfig;
 use crate::layout::Layout;
-use crate::mons::{self, Monitor};
+use crate::monitor::{self, Monitor};
 use crate::process::{Held, Process};
 
 /// Says that a file is this and no other program's.
@@ -28,7 +28,7 @@ pub struct State {
     /// Address of the machine itself in the lab's network.
     pub address: String,
     /// The monitors.
-    #[serde(default = "mons::only_one")]
+    #[serde(default = "monitor::only_one")]
     pub mons: Vec<Monitor>,
     /// Ids of the OSDs' stores, by OSD number.
     pub osds: Vec<(u32, String)>,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 23] = [
     "cache-show",
     "config-check",
     "config-show",
@@ -16,6 +16,7 @@ const OTHERS: [&str; 22] = [
     "lab-cache-status",
     "lab-env",
     "lab-exec",
+    "lab-power-status",
     "lab-status",
     "osd-list",
     "param-get",
@@ -91,6 +92,10 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("config-reload", vec!["config", "reload"], "refused"),
         ("flush", vec!["flush", "b"], "refused"),
         ("lab-down", vec!["lab", "down", "--dir", &none], "failed"),
+        ("lab-fail", vec!["lab", "fail", "mon", "a", "--dir", &none], "failed"),
+        ("lab-mend", vec!["lab", "mend", "--dir", &none], "failed"),
+        ("lab-power-off", vec!["lab", "power", "off", "n0a", "--dir", &none], "failed"),
+        ("lab-power-on", vec!["lab", "power", "on", "n0a", "--dir", &none], "failed"),
         ("lab-up", vec!["lab", "up", "--replicas", "99", "--dir", &none], "refused"),
         ("mode", vec!["mode", "b", "wt"], "refused"),
         ("osd-activate", vec!["osd", "activate", "7"], "refused"),

@@ -199,7 +199,7 @@ fn osd(target: &str, state: &State) -> Result<u32> {
 
 fn mon(target: &str, state: &State) -> Result<String> {
     let is_it = |name: &String| name == target || name.trim_start_matches("mon.") == target;
-    match state.mons.iter().map(crate::mons::Monitor::name).find(is_it) {
+    match state.mons.iter().map(crate::monitor::Monitor::name).find(is_it) {
         Some(name) => Ok(name),
         None => bail!(
             "the lab has no monitor '{target}' (it has: {})",
@@ -232,7 +232,7 @@ fn list(all: impl Iterator<Item = impl fmt::Display>) -> String {
 mod tests {
     use super::*;
     use crate::config::LabConfig;
-    use crate::mons::Monitor;
+    use crate::monitor::Monitor;
 
     fn lab(pairs: u32) -> State {
         let mut state = State::new(LabConfig { pairs, ..LabConfig::default() }, "f".into(), "a".into());

@@ -1,8 +1,9 @@
 //! The power of a controller, as the board beside it (BMC) switches it.
 
+use super::deed;
+use super::make::{Meant, mend, now_ms};
 use super::plan::{Deed, Kind, controller};
 use super::record::{Fault, Record, is_off, read};
-use super::{Meant, deed, mend, now_ms};
 use crate::layout::Layout;
 use crate::state::State;
 use anyhow::Result;

@@ -117,7 +117,7 @@ impl Controller {
 
     /// The controller that an OSD is at home on.
     pub fn home(osd: u32) -> Controller {
-        let side = if osd % 2 == 0 { Side::A } else { Side::B };
+        let side = if osd.is_multiple_of(2) { Side::A } else { Side::B };
         Controller { node: Node(osd / 2), side }
     }
 
