@@ -11,10 +11,12 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks at a unit's process.
 const LOOK: Duration = Duration::from_millis(50);
+/// A race that begins so long after it was decided is not begun.
+const STALE: Duration = Duration::from_secs(1);
 
 /// A word to the main loop.
 #[derive(Debug)]
@@ -90,7 +92,17 @@ impl Executor {
             }
             Ask::ReadSector => self.lane(job, Lane::Read, |it| it.luns.read_sector()),
             Ask::ReadKeys(lun) => self.lane(job, Lane::Keys(lun), move |it| it.luns.read_keys(lun)),
-            Ask::Race(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.race(lun)),
+            Ask::Race(lun) => {
+                let asked = Instant::now();
+                self.lane(job, Lane::Change(lun), move |it| {
+                    // Evidence from before this host stood still is none.
+                    if asked.elapsed() > STALE {
+                        Answer::Failed(Failure::TimedOut)
+                    } else {
+                        it.luns.race(lun)
+                    }
+                });
+            }
             Ask::Take(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.take(lun)),
             Ask::Hold(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.hold(lun)),
             Ask::Join(lun, joining) => {

@@ -66,7 +66,7 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
                 fence.register(Key::NONE, mine).with_context(|| format!("registering on {name}"))?;
             }
         }
-        if home == Some(me) && !shown.held.is_some_and(|(key, _)| key == mine) {
+        if home == Some(me) && shown.held.is_none_or(|(key, _)| key != mine) {
             ensure!(
                 !is_held_by_partner,
                 "{name} is held by the partner: it gives back by 'loligo pair giveback'"

@@ -149,7 +149,8 @@ impl Machine {
         let is_granted =
             self.partner.is_heard(self.now, &self.plan) && self.partner.beat().is_some_and(|b| b.granted);
         let skips = self.plan.leaves_out(Step::Giveback);
-        if !skips && !(is_open && is_granted) {
+        let may = skips || (is_open && is_granted);
+        if !may {
             return;
         }
         let me = self.plan.me;

@@ -129,11 +129,11 @@ impl Machine {
                 }
                 self.looks.monitor = self.looks.monitor.max(Some(asked.at));
             }
-            (Sort::OwnSector, Answer::Failed(Failure::NotMine(why))) => {
-                if asked.step >= self.since_step {
-                    self.fence(format!("the array refuses this side's sector: {why}"));
-                }
+            (Sort::OwnSector, Answer::Failed(Failure::NotMine(why))) if asked.step >= self.since_step => {
+                self.fence(format!("the array refuses this side's sector: {why}"));
             }
+            // It was written before the role began.
+            (Sort::OwnSector, Answer::Failed(Failure::NotMine(_))) => {}
             (Sort::OwnSector | Sort::Sector, Answer::Failed(why)) => {
                 self.alarm(format!("the quorum LUN cannot be reached ({why}): the pair is not protected"));
             }

@@ -10,6 +10,8 @@ use loligo_pair::writes::Ticket;
 
 /// The limit of a call that gets no answer.
 pub(super) const LIMIT: Time = 4000;
+/// A race that begins so long after it was decided is not begun.
+const STALE: Time = 1000;
 const KIND: Kind = Kind::WriteExclusiveRegistrants;
 
 /// A call of an agent with the stage that it is in.
@@ -22,6 +24,8 @@ pub(super) struct Call {
     pub(super) stage: u32,
     /// It has taken the LUN from a partner that held it, and was answered.
     pub(super) drained: bool,
+    /// When it was asked for, by the host's clock.
+    pub(super) asked: Time,
 }
 
 /// What the LUN of a unit holds.
@@ -118,6 +122,10 @@ impl World {
             Ask::ReadKeys(lun) => Stage::Over(Answer::Keys(self.view(*lun))),
             Ask::Monitors => self.ask_monitors(call),
             Ask::Speaks(unit) => Stage::Over(Answer::Speaks(self.speaks(side, *unit))),
+            // Evidence from before the host stood still is none.
+            Ask::Race(_) if call.stage == 0 && self.clock(side) - call.asked > STALE => {
+                Stage::Over(Answer::Failed(Failure::TimedOut))
+            }
             Ask::Race(lun) => self.take(call, *lun, call.stage),
             Ask::Take(lun) if call.stage == 0 => self.register(side, *lun),
             Ask::Take(lun) => self.take(call, *lun, call.stage - 1),

@@ -307,8 +307,9 @@ impl World {
                 if let Ask::Owned(_, Deed::Down { unit, .. }) = ask {
                     self.hosts[side.index()].told[unit.0 as usize] = Some(self.now);
                 }
+                let clock = self.clock(side);
                 let after = self.rng.skewed(0..8);
-                let call = Call { side, run, job, ask, stage: 0, drained: false };
+                let call = Call { side, run, job, ask, stage: 0, drained: false, asked: clock };
                 self.later(after, Happening::Call(call));
             }
             Action::Tell(Notice::Role { from, to, why }) => {
