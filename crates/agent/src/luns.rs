@@ -284,6 +284,7 @@ fn fenced<T>(result: Result<T, FenceError>, done: impl FnOnce(T) -> Answer) -> A
 fn failure(why: &FenceError) -> Failure {
     let text = why.to_string();
     match why {
+        _ if why.is_lost() => Failure::NotMine(text),
         FenceError::KeyGone { .. } | FenceError::Conflict { .. } | FenceError::NoKeys { .. } => {
             Failure::NotMine(text)
         }

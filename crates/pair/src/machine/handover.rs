@@ -142,12 +142,13 @@ impl Machine {
         let (mine, theirs) = (self.plan.mine(), self.plan.theirs());
         let fresh = |lun| self.looks.view(lun).filter(|seen| self.is_since(seen)).map(|seen| &seen.view);
         let Some(quorum) = fresh(QUORUM) else { return };
-        if quorum.keys.contains(&mine) && quorum.holder.is_none_or(|holder| holder == mine) {
+        let has_mine = quorum.keys.contains(&mine);
+        if has_mine && quorum.holder == Some(mine) {
             return self.become_role(Role::Starting);
         }
-        let is_open = quorum.holder.is_none() && quorum.keys.contains(&theirs);
-        let is_granted =
-            self.partner.is_heard(self.now, &self.plan) && self.partner.beat().is_some_and(|b| b.granted);
+        let is_open = quorum.holder.is_none() && (quorum.keys.contains(&theirs) || has_mine);
+        let is_heard = self.partner.is_heard(self.now, &self.plan);
+        let is_granted = has_mine || (is_heard && self.partner.beat().is_some_and(|beat| beat.granted));
         let skips = self.plan.leaves_out(Step::Giveback);
         let may = skips || (is_open && is_granted);
         if !may {
@@ -155,11 +156,11 @@ impl Machine {
         }
         let me = self.plan.me;
         let home = self.plan.luns().into_iter().filter(|(_, home)| *home == me).map(|(lun, _)| lun);
-        let mut todo = vec![QUORUM];
+        let mut todo = if has_mine { Vec::new() } else { vec![QUORUM] };
         let mut kept = None;
         for lun in home {
             match fresh(lun) {
-                Some(view) if view.keys == [mine] && view.holder.is_none() => {}
+                Some(view) if view.keys.contains(&mine) && view.holder.is_none_or(|held| held == mine) => {}
                 Some(view) if view.keys.is_empty() || skips => todo.push(lun),
                 Some(_) => kept = Some(lun),
                 None => return,

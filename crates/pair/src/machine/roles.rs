@@ -175,6 +175,10 @@ impl Machine {
                 false => "the partner has taken over",
             };
             Role::Fenced { why: start(why), not_before: self.now, rejoin: None }
+        } else if holder == Some(mine) && has_theirs {
+            // The race was won, and the partner's key not yet taken away.
+            self.race("a race is ended".to_owned(), 0);
+            return;
         } else if holder == Some(mine) {
             Role::Dual {
                 why: start("this side holds the quorum LUN"),

@@ -12,6 +12,8 @@ use loligo_pair::writes::Ticket;
 pub(super) const LIMIT: Time = 4000;
 /// A race that begins so long after it was decided is not begun.
 const STALE: Time = 1000;
+/// The time that a partner which holds the quorum LUN has to end its race.
+const SETTLE: Time = 250;
 const KIND: Kind = Kind::WriteExclusiveRegistrants;
 
 /// A call of an agent with the stage that it is in.
@@ -44,6 +46,7 @@ pub(super) struct Stored {
 /// The end of a stage.
 pub(super) enum Stage {
     Next,
+    Later(Time),
     Wait(loligo_pair::writes::AbortId),
     Over(Answer),
     /// The answer comes by itself.
@@ -95,6 +98,10 @@ impl World {
             Stage::Next => {
                 call.stage += 1;
                 let after = self.rng.skewed(0..20);
+                self.later(after, Happening::Call(call));
+            }
+            Stage::Later(after) => {
+                call.stage += 1;
                 self.later(after, Happening::Call(call));
             }
             Stage::Wait(abort) => {
@@ -173,19 +180,26 @@ impl World {
         Stage::Next
     }
 
+    /// As [`loligo_pair::fence::race`] and [`loligo_pair::fence::take`]: whoever reserves preempts, and reads back.
     fn take(&mut self, call: &mut Call, lun: LunId, stage: u32) -> Stage {
         let side = call.side;
         let (mine, theirs) = (KEYS[side.index()], KEYS[side.other().index()]);
-        let abort = !self.leaves_out(Step::Abort);
+        let preempt =
+            Command::Preempt { key: mine, victim: theirs, kind: KIND, abort: !self.leaves_out(Step::Abort) };
+        let view = self.view(lun);
+        let is_theirs = view.holder == Some(theirs);
         match stage {
-            0 => {
-                let was_held = self.view(lun).holder == Some(theirs);
-                let reply = self.command(
-                    side,
-                    lun,
-                    Command::Preempt { key: mine, victim: theirs, kind: KIND, abort },
-                );
-                call.drained = was_held && !matches!(reply, Reply::Now(Err(_)));
+            0 if lun == QUORUM && is_theirs => Stage::Later(SETTLE),
+            0 => Stage::Next,
+            1 if is_theirs => Stage::Next,
+            1 => match self.command(side, lun, Command::Reserve { key: mine, kind: KIND }) {
+                Reply::Now(Err(_)) => not_mine("the race is lost"),
+                _ => Stage::Next,
+            },
+            2 if !view.keys.contains(&theirs) => Stage::Next,
+            2 => {
+                let reply = self.command(side, lun, preempt);
+                call.drained = is_theirs && !matches!(reply, Reply::Now(Err(_)));
                 match reply {
                     Reply::After(abort) => Stage::Wait(abort),
                     Reply::Now(_) if self.leaves_out(Step::ReadBack) => {
@@ -195,26 +209,24 @@ impl World {
                     Reply::Now(_) => Stage::Next,
                 }
             }
-            1 => match self.command(side, lun, Command::Reserve { key: mine, kind: KIND }) {
-                Reply::Now(Err(_)) => {
-                    let has_mine = self.view(lun).keys.contains(&mine);
-                    not_mine(if has_mine { "another holds it" } else { "this side's key is gone" })
-                }
-                _ => Stage::Next,
-            },
-            _ => {
-                let view = self.view(lun);
-                if view.keys == [mine] && view.holder == Some(mine) {
-                    if lun == QUORUM {
-                        self.won_race(side);
-                    }
-                    return Stage::Over(Answer::Taken { generation: view.generation, drained: call.drained });
-                }
-                if view.keys.contains(&mine) {
-                    return Stage::Over(Answer::Failed(Failure::Other("it reads back otherwise".to_owned())));
-                }
-                not_mine("this side's key is gone")
+            // A target that does nothing if the holder preempts.
+            3 if view.holder == Some(mine) && view.keys.contains(&theirs) => {
+                self.command(side, lun, Command::Release { key: mine, kind: KIND });
+                self.command(side, lun, preempt);
+                self.command(side, lun, Command::Reserve { key: mine, kind: KIND });
+                Stage::Next
             }
+            3 => Stage::Next,
+            _ if view.keys == [mine] && view.holder == Some(mine) => {
+                if lun == QUORUM {
+                    self.won_race(side);
+                }
+                Stage::Over(Answer::Taken { generation: view.generation, drained: call.drained })
+            }
+            _ if view.keys.contains(&mine) => {
+                Stage::Over(Answer::Failed(Failure::Other("it reads back otherwise".to_owned())))
+            }
+            _ => not_mine("this side's key is gone"),
         }
     }
 
