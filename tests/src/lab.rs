@@ -35,7 +35,7 @@ impl Lab {
     /// The same, not yet run.
     pub fn command(&self, what: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program());
-        command.args(["lab", what, "--dir"]).arg(&self.dir).args(args).stdin(Stdio::null());
+        command.arg("lab").args(what.split(' ')).arg("--dir").arg(&self.dir).args(args).stdin(Stdio::null());
         command
     }
 

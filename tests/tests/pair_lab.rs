@@ -49,6 +49,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
         std::thread::sleep(Duration::from_millis(200));
     }
+    println!("{:.1} s: {what}", begun.elapsed().as_secs_f64());
 }
 
 fn fence(lab: &Lab, side: &str, lun: &str) -> BlockFence {
@@ -118,7 +119,7 @@ fn a_fenced_osd_writes_no_more(lab: &Lab) {
 
 /// What is switched off says nothing, and starts again with all that belongs to it.
 fn power_and_links_go_and_come_back(lab: &Lab) {
-    let power = |what: &str| lab.run("power", &[what, "n0a"]);
+    let power = |what: &str| lab.run(&format!("power {what}"), &["n0a"]);
     let status = || String::from_utf8(good(power("status")).stdout).expect("text");
     assert_eq!(status(), "on\n");
     good(power("off"));
@@ -158,8 +159,7 @@ fn power_and_links_go_and_come_back(lab: &Lab) {
 fn disks_and_arrays_fail_and_come_back(lab: &Lab) {
     until("both are up", || lab.status()["osds_up"] == 2);
     good(lab.run("fail", &["disk", "osd1"]));
-    let write = "for i in 1 2 3 4 5 6 7 8; do printf x | timeout 5 rados -p r2 put o$i - || true; done";
-    good(on(lab, "client", write));
+    good(on(lab, "client", "timeout 4 rados -p r2 bench 3 write -b 4096 -t 8 --no-cleanup || true"));
     until("osd.1 ends", || controller(lab, 1)["osds"] == serde_json::json!([]));
     good(lab.run("mend", &["osd1"]));
     until("osd.1 is up again", || lab.status()["osds_up"] == 2);
