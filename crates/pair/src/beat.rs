@@ -1,7 +1,7 @@
 //! A heartbeat: one side's word about itself, by the links and in its sector of the quorum LUN.
 
-use crate::machine::RoleName;
 use crate::plan::{Millis, Side};
+use crate::role::RoleName;
 use serde::{Deserialize, Serialize};
 
 /// A heartbeat.

@@ -1,6 +1,6 @@
 //! The plan of a pair: two sides, their keys, and the units that move between them. Both sides have the same plan.
 
-use crate::machine::{Omitted, Step};
+use crate::omit::{Omitted, Step};
 use crate::reservation::Key;
 use serde::{Deserialize, Serialize};
 

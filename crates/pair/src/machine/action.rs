@@ -3,6 +3,7 @@
 use crate::beat::Beat;
 use crate::plan::{LunId, Millis, UnitId};
 use crate::reservation::Key;
+use crate::role::RoleName;
 use serde::{Deserialize, Serialize};
 
 /// A question that is answered once. The answer may be late, but it comes: a call that hangs is answered by its time limit.
@@ -193,9 +194,9 @@ pub enum Notice {
     /// The role changes.
     Role {
         /// The role before.
-        from: super::RoleName,
+        from: RoleName,
         /// The role now.
-        to: super::RoleName,
+        to: RoleName,
         /// The reason.
         why: String,
     },

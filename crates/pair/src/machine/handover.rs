@@ -2,11 +2,12 @@
 //! taker joins LUNs that nobody has, and the quorum LUN last.
 
 use super::action::{Answer, Ask, Failure, Joining};
-use super::omit::Step;
-use super::roles::Role;
-use super::units::{UnitState, Work};
-use super::{Machine, Purpose, RoleName};
+use super::role::Role;
+use super::tracks::{UnitState, Work};
+use super::{Machine, Purpose};
+use crate::omit::Step;
 use crate::plan::{LunId, Millis, QUORUM, UnitId};
+use crate::role::RoleName;
 
 /// A partner that says nothing for so long while units are given back to it is dead again.
 const PARTNER_LEFT: Millis = 3000;

@@ -14,58 +14,29 @@
 
 mod action;
 mod handover;
+mod look;
 mod looks;
-mod omit;
 mod partner;
+mod role;
 mod roles;
+mod tracks;
 mod units;
 
+pub use crate::omit::{Omitted, Step};
+pub use crate::role::RoleName;
 pub use action::{
     Action, Answer, Ask, Cause, Deed, Event, Failure, Job, Joining, Notice, Order, Proof, View,
 };
-pub use omit::{Omitted, Step};
-pub use units::UnitState;
+pub use tracks::UnitState;
 
 use crate::beat::Beat;
 use crate::plan::{LunId, Millis, Plan, QUORUM, UnitId};
 use action::Asked;
 use looks::Looks;
 use partner::Partner;
-use roles::Role;
-use serde::{Deserialize, Serialize};
+use role::Role;
 use std::collections::{BTreeMap, BTreeSet};
-use units::UnitTrack;
-
-/// The name of a role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum RoleName {
-    /// The array is being read.
-    Starting,
-    /// Own units run.
-    Normal,
-    /// The race is under way.
-    Race,
-    /// All units run here.
-    Dual,
-    /// The partner's units are being given back.
-    Giveback,
-    /// Nothing runs here.
-    Fenced,
-}
-
-impl std::fmt::Display for RoleName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            RoleName::Starting => "STARTING",
-            RoleName::Normal => "NORMAL",
-            RoleName::Race => "RACE",
-            RoleName::Dual => "DUAL",
-            RoleName::Giveback => "GIVEBACK",
-            RoleName::Fenced => "FENCED",
-        })
-    }
-}
+use tracks::UnitTrack;
 
 /// The purpose of an outstanding question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +45,7 @@ enum Purpose {
     Speaks(UnitId),
     Race,
     PowerOff,
-    Unit(UnitId, units::Work),
+    Unit(UnitId, tracks::Work),
     OpenQuorum,
     Rejoin(LunId),
     JoinForeign(LunId),

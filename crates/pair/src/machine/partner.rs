@@ -1,7 +1,7 @@
 //! The partner as this side sees it: what it says, by which way, and for how long it has said nothing.
 
-use super::omit::Step;
 use crate::beat::Beat;
+use crate::omit::Step;
 use crate::plan::{Millis, Plan};
 
 /// What the evidence says of the partner.

@@ -1,83 +1,16 @@
 //! The units on this side: each is brought to where the role wants it, one step after the other, and again after a failure.
 
 use super::action::{Answer, Ask, Cause, Deed, Failure, Proof};
-use super::omit::Step;
-use super::roles::Role;
+use super::role::Role;
+use super::tracks::{UnitState, UnitTrack, Work};
 use super::{Machine, Purpose};
+use crate::omit::Step;
 use crate::plan::{LunId, Millis, UnitId};
 
 /// A unit that ran for so long has started well.
 const STEADY: Millis = 60_000;
 /// The most that the pause between two starts grows, as a power of two.
 const LONGEST_PAUSE: u32 = 4;
-
-/// Where a unit is, on this side.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum UnitState {
-    /// Nothing of it runs here.
-    #[default]
-    Away,
-    /// Its LUNs are being fenced or held.
-    Securing,
-    /// Its LUNs are this side's, and writes of the partner may be left in the array.
-    Draining,
-    /// The monitors are told that its old process is dead for certain, which comes before the new one.
-    Telling,
-    /// It is being started.
-    Starting,
-    /// It runs.
-    Running,
-    /// It is being stopped in peace.
-    Stopping,
-    /// It is being ended.
-    Killing,
-    /// Its LUNs are being given back.
-    Leaving,
-}
-
-/// A question about a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
-    Secure(LunId),
-    Down { dead: bool },
-    Start,
-    Out,
-    Scrub,
-    Kill,
-    Stop,
-    Leave(LunId),
-}
-
-/// A unit as it is followed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct UnitTrack {
-    pub(super) state: UnitState,
-    /// LUNs still to be secured, or to be given back.
-    pub(super) left: Vec<LunId>,
-    /// The event after which its LUNs were secured: keys read after that must show it.
-    secured: Option<u64>,
-    /// LUNs on which no write of the partner is left.
-    drained: Vec<LunId>,
-    /// Nothing is begun before.
-    not_before: Millis,
-    /// Starts that failed, one after the other.
-    failures: u32,
-    started: Millis,
-    /// When the array failed it.
-    strikes: Vec<Millis>,
-    /// The monitors have been told that it is down, and for certain dead, since it came here.
-    told_down: bool,
-    told_dead: bool,
-    /// The partner may have it: its LUNs are given back.
-    pub(super) given: bool,
-}
-
-impl UnitTrack {
-    /// The partner writes again.
-    pub(super) fn forget_drained(&mut self) {
-        self.drained.clear();
-    }
-}
 
 impl Machine {
     fn track(&mut self, id: UnitId) -> &mut UnitTrack {

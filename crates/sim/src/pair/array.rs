@@ -1,57 +1,19 @@
 //! Calls to the array, stage by stage: a host may freeze or die between two of them, and others may come between.
 
-use super::world::{Happening, Pid, World};
-use super::{KEYS, Time, lun_of};
+use super::call::{Call, LIMIT, Pid, Stage};
+use super::setting::{KEYS, Time, lun_of};
+use super::world::{Happening, World};
 use loligo_pair::lun::{Command, Reply};
-use loligo_pair::machine::{Answer, Ask, Deed, Failure, Job, Joining, Proof, Step, View};
+use loligo_pair::machine::{Answer, Ask, Deed, Failure, Joining, Proof, Step, View};
 use loligo_pair::plan::{LunId, QUORUM, Side, UnitId};
 use loligo_pair::reservation::{Key, Kind, Port, Refusal};
 use loligo_pair::writes::Ticket;
 
-/// The limit of a call that gets no answer.
-pub(super) const LIMIT: Time = 4000;
 /// A race that begins so long after it was decided is not begun.
 const STALE: Time = 1000;
 /// The time that a partner which holds the quorum LUN has to end its race.
 const SETTLE: Time = 250;
 const KIND: Kind = Kind::WriteExclusiveRegistrants;
-
-/// A call of an agent with the stage that it is in.
-#[derive(Debug, Clone)]
-pub(super) struct Call {
-    pub(super) side: Side,
-    pub(super) run: u64,
-    pub(super) job: Job,
-    pub(super) ask: Ask,
-    pub(super) stage: u32,
-    /// It has taken the LUN from a partner that held it, and was answered.
-    pub(super) drained: bool,
-    /// When it was asked for, by the host's clock.
-    pub(super) asked: Time,
-}
-
-/// What the LUN of a unit holds.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Stored {
-    /// The process that opened it last.
-    pub(super) opened_by: Pid,
-    /// When it did.
-    pub(super) opened_at: Time,
-    /// On which side.
-    pub(super) side: Option<Side>,
-    /// Writes that landed.
-    pub(super) landed: u64,
-}
-
-/// The end of a stage.
-pub(super) enum Stage {
-    Next,
-    Later(Time),
-    Wait(loligo_pair::writes::AbortId),
-    Over(Answer),
-    /// The answer comes by itself.
-    Elsewhere,
-}
 
 fn not_mine(why: &str) -> Stage {
     Stage::Over(Answer::Failed(Failure::NotMine(why.to_owned())))

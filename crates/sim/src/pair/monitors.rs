@@ -1,10 +1,6 @@
 //! The monitors: who reaches them, and what they were told.
 
-use super::Time;
-use super::array::LIMIT;
-use super::array::{Call, Stage};
-use super::world::World;
-use loligo_pair::machine::{Answer, Deed, Failure, RoleName};
+use super::setting::Time;
 use loligo_pair::plan::{Side, UnitId};
 
 /// The monitors as both hosts see them.
@@ -29,68 +25,5 @@ impl Monitors {
 
     pub(super) fn boots(&mut self, unit: UnitId, side: Side) {
         self.at[unit.0 as usize] = Some(side);
-    }
-}
-
-impl World {
-    fn reaches(&self, side: Side) -> bool {
-        self.monitors.up && self.monitors.reach[side.index()] && self.hosts[side.index()].nic
-    }
-
-    pub(super) fn ask_monitors(&mut self, call: &Call) -> Stage {
-        self.monitors_answer(call, Answer::Done)
-    }
-
-    fn monitors_answer(&mut self, call: &Call, answer: Answer) -> Stage {
-        if self.reaches(call.side) {
-            return Stage::Over(answer);
-        }
-        let told = loligo_pair::machine::Event::Answered(call.job, Answer::Failed(Failure::TimedOut));
-        self.later(LIMIT, super::world::Happening::Tell(call.side, call.run, told));
-        Stage::Elsewhere
-    }
-
-    /// Cuts the partner's power, if there is a way and it works.
-    pub(super) fn power_off(&mut self, side: Side) -> Stage {
-        if self.rng.chance(1, 4) {
-            return Stage::Over(Answer::Failed(Failure::Other(
-                "the controller of the power does not answer".to_owned(),
-            )));
-        }
-        let other = side.other();
-        self.note(format!("{side} cuts the power of {other}"));
-        self.mark("power cut");
-        self.cut_power(other);
-        let after = self.rng.range(7_000..20_000);
-        self.later(after, super::world::Happening::Mend(super::FaultKind::Crash(other)));
-        Stage::Over(Answer::Done)
-    }
-
-    /// A command of a side: it must be of the owner, and true.
-    pub(super) fn tell_monitors(&mut self, call: &Call, deed: Deed) -> Stage {
-        let side = call.side;
-        if self.reaches(side) {
-            let role = self.hosts[side.index()].machine.as_ref().map(|m| m.role());
-            if self.deed_is_foreign(side, deed) {
-                self.violate(format!("{side} tells the monitors {deed:?} and does not own it"));
-            }
-            if role == Some(RoleName::Fenced)
-                && self.hosts[side.index()].fenced_at.is_some_and(|at| self.now > at + 100)
-            {
-                self.violate(format!("{side} tells the monitors {deed:?} and is fenced"));
-            }
-            if let Deed::Down { unit, dead } = deed {
-                self.mark(if dead { "down, definitely dead" } else { "down" });
-                self.monitors.down[unit.0 as usize] = Some(self.now);
-                let lives = Side::BOTH.into_iter().any(|s| self.hosts[s.index()].process(unit).is_some());
-                if dead && lives {
-                    self.violate(format!("osd.{} is called definitely dead and lives", unit.0));
-                }
-            }
-            if let Deed::Out(_) = deed {
-                self.mark("out");
-            }
-        }
-        self.monitors_answer(call, Answer::Done)
     }
 }

@@ -1,11 +1,11 @@
 //! One seed: what goes wrong in it, and how it must end.
 
-use super::Time;
 use super::faults::{Fault, FaultKind};
+use super::setting::Time;
 use super::world::{Happening, Violation, World};
 use loligo_pair::lun::Defects;
 use loligo_pair::machine::{Order, RoleName, Step};
-use loligo_pair::plan::{Side, UnitId};
+use loligo_pair::plan::Side;
 use std::collections::BTreeMap;
 
 /// After the last fault has ended both sides have so long to come to rest.
@@ -82,34 +82,4 @@ fn draw_faults(rng: &mut crate::rng::Rng) -> Vec<Fault> {
         at += if rng.chance(2, 3) { rng.range(50..4_000) } else { rng.range(4_000..20_000) };
     }
     faults
-}
-
-impl World {
-    /// All faults have ended long ago: both sides are at rest, and each unit runs once.
-    pub(super) fn check(&mut self) {
-        let roles = Side::BOTH.map(|side| self.hosts[side.index()].machine.as_ref().map(|m| m.role()));
-        self.checked = true;
-        use RoleName::{Dual, Fenced, Normal};
-        let is_at_rest = match roles {
-            [Some(Normal), Some(Normal)] | [Some(Dual), Some(Fenced)] | [Some(Fenced), Some(Dual)] => true,
-            [Some(Fenced), Some(Fenced)] => self.keys_lost,
-            _ => false,
-        };
-        if !is_at_rest {
-            let keys = self.quorum_keys();
-            return self.violate(format!("the end is {roles:?} with {keys} keys on the quorum LUN"));
-        }
-        if roles == [Some(Fenced); 2] {
-            return;
-        }
-        for unit in (0..2).map(UnitId) {
-            let running: Vec<Side> = Side::BOTH
-                .into_iter()
-                .filter(|side| self.hosts[side.index()].process(unit).is_some_and(|p| p.writes))
-                .collect();
-            if running.len() != 1 {
-                self.violate(format!("osd.{} runs on {running:?} at the end", unit.0));
-            }
-        }
-    }
 }

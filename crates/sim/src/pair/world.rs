@@ -1,10 +1,10 @@
 //! The world: hosts, LUNs, links and monitors, and the queue of what happens next.
 
-use super::array::{Call, Stored};
+use super::call::{Call, Pid, Stored};
 use super::faults::FaultKind;
 use super::host::Host;
 use super::monitors::Monitors;
-use super::{Time, plan};
+use super::setting::{KEYS, Time, lun_of, plan};
 use crate::rng::Rng;
 use loligo_pair::lun::{Defects, Lun};
 use loligo_pair::machine::{Answer, Ask, Deed, Event, Job, Machine, Notice, RoleName, Step};
@@ -22,9 +22,6 @@ pub struct Violation {
     /// What.
     pub what: String,
 }
-
-/// The number of a process that ran a unit.
-pub(super) type Pid = u64;
 
 /// What happens at a moment.
 #[derive(Debug, Clone)]
@@ -105,6 +102,8 @@ pub(super) struct World {
     queue: BinaryHeap<Reverse<Entry>>,
     order: u64,
     pub(super) hosts: [Host; 2],
+    /// What waits for the processors of a host that stands still.
+    pub(super) held: [Vec<Happening>; 2],
     pub(super) luns: Vec<Lun>,
     pub(super) sectors: [Option<loligo_pair::beat::Beat>; 2],
     /// What each unit's LUN holds.
@@ -141,6 +140,7 @@ impl World {
             queue: BinaryHeap::new(),
             order: 0,
             hosts: [Host::new(), Host::new()],
+            held: [Vec::new(), Vec::new()],
             luns: vec![Lun::new(Default::default(), defects); 3],
             sectors: [None, None],
             stored: vec![Stored::default(); 2],
@@ -173,7 +173,7 @@ impl World {
         use loligo_pair::lun::Command::{Register, Reserve};
         for (number, lun) in self.luns.iter_mut().enumerate() {
             for side in Side::BOTH {
-                let (port, key) = (Port(side.index() as u32), super::KEYS[side.index()]);
+                let (port, key) = (Port(side.index() as u32), KEYS[side.index()]);
                 let old = loligo_pair::reservation::Key::NONE;
                 lun.command(port, Register { old, new: key, ignore: true, persistent: true });
                 if number == side.index() + 1 {
@@ -214,7 +214,7 @@ impl World {
             self.now = entry.at;
             match entry.what.host() {
                 Some(side) if self.hosts[side.index()].frozen => {
-                    self.hosts[side.index()].held.push(entry.what);
+                    self.held[side.index()].push(entry.what);
                 }
                 Some(side) if !self.hosts[side.index()].up => {}
                 _ => self.happen(entry.what),
@@ -377,7 +377,7 @@ impl World {
 
     /// The side that holds the LUN of a unit.
     pub(super) fn holder(&self, unit: UnitId) -> Option<Side> {
-        let lun = &self.luns[super::lun_of(unit).0 as usize];
+        let lun = &self.luns[lun_of(unit).0 as usize];
         lun.reservations().held().1.map(|(held, _)| if held.holder == Port(0) { Side::A } else { Side::B })
     }
 
