@@ -67,7 +67,11 @@ enum Command {
         #[command(flatten)]
         of: Of,
     },
-    /// Register this controller's key on all LUNs, and reserve its own
+    /// Make this controller one of a pair
+    ///
+    /// Registers its key on all LUNs and reserves its own. Gives the cluster what a pair needs: a CRUSH chassis with a host for
+    /// each controller, the rule 'dual' which puts no two copies into one chassis, and two options
+    /// (osd_crush_update_on_start=false, mon_osd_down_out_subtree_limit=host). Pools use the rule once you say so.
     ///
     /// To be run once on each controller, before its agent. The second of them proves that the array refuses a write of a
     /// controller that is not registered. A LUN with a stranger's key is refused.
@@ -77,7 +81,7 @@ enum Command {
         /// Say what would be done, and do nothing
         #[arg(long)]
         dry_run: bool,
-        /// Take this controller's registrations away
+        /// Take this controller's registrations away, and set the options back; OSDs keep their place in the CRUSH map
         #[arg(long)]
         undo: bool,
         #[command(flatten)]

@@ -1,28 +1,32 @@
-//! Registers a side's keys, and takes them away. Each side does it for its own paths; the first probes nothing, the second probes
-//! that the array really refuses a write.
+//! Makes a pair of two controllers, and undoes that: places and options of the cluster, then the side's keys.
+//!
+//! Each side registers by its own paths. The first of them probes nothing; the second probes that the array really refuses a write.
+
+mod cluster;
 
 use crate::config::PairConfig;
 use crate::luns::Luns;
 use anyhow::{Context, Result, bail, ensure};
+use cluster::Cluster;
 use loligo_pair::fence::Fence;
 use loligo_pair::machine::{Answer, Failure};
 use loligo_pair::plan::{LunId, QUORUM, Side};
 use loligo_pair::reservation::Key;
 use std::sync::Arc;
 
-/// What was done to a LUN.
+/// What was done to a LUN, or to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Done {
-    /// The path to the LUN.
+    /// The path to the LUN, or `cluster`.
     pub lun: String,
     /// What.
     pub what: String,
 }
 
-/// Registers `me` on all LUNs, and reserves its own. Nothing is changed if `dry`.
+/// Registers `me` on all LUNs, reserves its own, and sets the cluster up. Nothing is changed if `dry`.
 ///
 /// # Errors
-/// If a LUN has no reservations, a stranger's key, or does not refuse a write that it should.
+/// If the cluster refuses, or a LUN has no reservations, a stranger's key, or does not refuse a write that it should.
 pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
     let config = Arc::new(config.clone());
     let luns = Luns::new(config.clone(), me)?;
@@ -45,6 +49,7 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
             );
         }
     }
+    done.extend(Cluster::new(&config, me, dry).set_up()?);
     for (lun, home) in all {
         let mut fence = luns.open(lun)?;
         let name = fence.name();
@@ -94,10 +99,10 @@ fn probe(config: &PairConfig, me: Side, lun: LunId) -> Result<()> {
     }
 }
 
-/// Takes `me` away from all LUNs.
+/// Takes `me` away from all LUNs, and sets the cluster's options back.
 ///
 /// # Errors
-/// If a path fails.
+/// If a path fails, or the cluster refuses.
 pub fn unregister(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
     let config = Arc::new(config.clone());
     let luns = Luns::new(config.clone(), me)?;
@@ -112,5 +117,6 @@ pub fn unregister(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>>
             }
         }
     }
+    done.extend(Cluster::new(&config, me, dry).set_back()?);
     Ok(done)
 }
