@@ -66,6 +66,8 @@ pub struct Machine {
     /// The event with which the role began: what was asked before says nothing about it.
     since_step: u64,
     role_at: Millis,
+    /// No race before, whatever the role.
+    race_after: Millis,
     partner: Partner,
     looks: Looks,
     units: Vec<UnitTrack>,
@@ -96,6 +98,7 @@ impl Machine {
             steps: 0,
             since_step: 0,
             role_at: now,
+            race_after: now,
             partner: Partner::new(plan.links),
             looks: Looks::new(&plan),
             units,

@@ -62,7 +62,11 @@ impl Machine {
             _ => None,
         };
         if let Some(why) = lost {
-            self.fence(why.to_owned());
+            return self.fence(why.to_owned());
+        }
+        // A race whose answer was lost: the array says how far it came.
+        if matches!(self.role, Role::Normal { .. }) && holder == Some(mine) {
+            self.become_role(Role::Starting);
         }
     }
 
@@ -107,7 +111,9 @@ impl Machine {
             Role::Fenced { why: start(why), not_before: self.now, rejoin: None }
         } else if holder == Some(mine) && has_theirs {
             // The race was won, and the partner's key not yet taken away.
-            self.race("a race is ended".to_owned(), 0);
+            if self.now >= self.race_after {
+                self.race("a race is ended".to_owned(), 0);
+            }
             return;
         } else if holder == Some(mine) {
             Role::Dual {
@@ -242,7 +248,8 @@ impl Machine {
                     _ => "no answer that makes sense".to_owned(),
                 };
                 self.alarm(format!("the quorum LUN is not fenced ({failure}): nothing is taken over"));
-                self.become_role(Role::normal("the takeover failed".to_owned(), self.now + wait, failed + 1));
+                self.race_after = self.now + wait;
+                self.become_role(Role::normal("the takeover failed".to_owned(), self.race_after, failed + 1));
             }
         }
     }

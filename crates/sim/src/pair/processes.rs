@@ -97,18 +97,22 @@ impl World {
     pub(super) fn won_race(&mut self, side: Side) {
         let other = side.other();
         self.mark("a race won");
+        // A host whose clock stood does not know how old its evidence is.
+        let host = &self.hosts[side.index()];
+        let stood = host.clock_stands && self.now < host.awake + 2000;
         let can_reach = self.monitors.reach[side.index()] && self.monitors.up;
-        if !can_reach && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 3000 {
+        if !can_reach
+            && !stood
+            && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 3000
+        {
             self.violate(format!("{side} takes over without a monitor"));
         }
-        let quiet = self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
+        let quiet = self.excused[other.index()] == 0
+            && self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
         let has_processes = (0..2).map(UnitId).any(|unit| {
             unit.0 as usize == other.index()
                 && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
         });
-        // A host whose clock stood does not know how old its evidence is.
-        let host = &self.hosts[side.index()];
-        let stood = host.clock_stands && self.now < host.awake + 2000;
         if quiet && !stood && has_processes && !self.ordered && self.now > 7_000 {
             self.violate(format!("{side} takes over from {other}, which is well"));
         }

@@ -1,7 +1,6 @@
 //! Faults as they begin and end.
 
 use super::faults::FaultKind;
-use super::setting::Time;
 use super::world::{Happening, World};
 use loligo_pair::machine::{Event, Order};
 use loligo_pair::plan::{QUORUM, Side};
@@ -10,7 +9,7 @@ impl World {
     pub(super) fn fault(&mut self, kind: FaultKind) {
         self.note(format!("FAULT {kind:?}"));
         for side in kind.excuses() {
-            self.faulty_until[side.index()] = Time::MAX;
+            self.excused[side.index()] += 1;
         }
         match kind {
             FaultKind::Crash(side) => self.cut_power(side),
@@ -75,6 +74,7 @@ impl World {
         self.note(format!("MENDED {kind:?}"));
         for side in kind.excuses() {
             self.faulty_until[side.index()] = self.now;
+            self.excused[side.index()] = self.excused[side.index()].saturating_sub(1);
         }
         match kind {
             FaultKind::Crash(side) => {

@@ -124,6 +124,8 @@ pub(super) struct World {
     pub(super) ordered: bool,
     /// When each side last had a fault that may make it be taken over.
     pub(super) faulty_until: [Time; 2],
+    /// Such faults that last.
+    pub(super) excused: [u32; 2],
     pub(super) races: Vec<(Time, Side)>,
     pub(super) checked: bool,
     /// Until when hosts get into trouble while they change something.
@@ -156,6 +158,7 @@ impl World {
             marks: BTreeMap::new(),
             ordered: false,
             faulty_until: [0, 0],
+            excused: [0, 0],
             races: Vec::new(),
             checked: false,
             troubles_until: 0,
@@ -339,11 +342,14 @@ impl World {
             ) => unit.0 as usize != side.index(),
             _ => false,
         };
-        if !changes || self.now > self.troubles_until || !self.rng.chance(1, 6) {
+        let is_out = matches!(ask, Ask::Owned(_, Deed::Out(_)));
+        let may = changes && self.now <= self.troubles_until && self.rng.chance(1, 6);
+        if !may && !(is_out && self.rng.chance(1, 2)) {
             return;
         }
         self.mark("trouble within a change");
         let kind = match self.rng.below(3) {
+            _ if is_out => FaultKind::Freeze(side, false),
             0 => FaultKind::Agent(side),
             1 => FaultKind::Freeze(side, self.rng.chance(1, 3)),
             _ => FaultKind::Crash(side),
