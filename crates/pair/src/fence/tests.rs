@@ -176,7 +176,7 @@ impl Fence for Slower {
 fn who_reserves_too_late_preempts_nobody() {
     let (owner, partner) = quorum();
     let lost = race(&mut Slower(owner, partner), A, B).unwrap_err();
-    assert!(matches!(lost, FenceError::RaceLost { holder: B, .. }) && lost.is_lost(), "{lost}");
+    assert!(matches!(lost, FenceError::RaceLost { partner: B, .. }) && lost.is_lost(), "{lost}");
 }
 
 #[test]
