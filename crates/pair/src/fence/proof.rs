@@ -104,7 +104,7 @@ pub fn race(lun: &mut impl Fence, mine: Key, partner: Key) -> Result<Confirmed, 
     let mut done = lun.preempt_and_abort(mine, partner);
     if done.is_ok() && read(lun)?.keys.contains(&partner) {
         // nvmet does nothing if the holder preempts.
-        lun.release(mine)?;
+        lun.release(mine).map_err(|why| lost(lun, mine, why))?;
         done = lun.preempt_and_abort(mine, partner);
         lun.reserve(mine).map_err(|why| lost(lun, mine, why))?;
     }
