@@ -33,12 +33,12 @@ pub enum FenceError {
         key: Key,
     },
     /// The partner has reserved the LUN first. It is about to take the caller's key.
-    #[error("{lun}: the race is lost: key {:#x} has reserved it", .holder.0)]
+    #[error("{lun}: the race is lost: the partner, whose key is {:#x}, reserved it first", .partner.0)]
     RaceLost {
         /// The path to the LUN.
         lun: String,
         /// The winner's key.
-        holder: Key,
+        partner: Key,
     },
     /// Nobody is registered: nobody has set the LUN up, or the array has lost its registrations.
     #[error(

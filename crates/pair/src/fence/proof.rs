@@ -94,7 +94,7 @@ pub fn race(lun: &mut impl Fence, mine: Key, partner: Key) -> Result<Confirmed, 
     if held.is_none() {
         match lun.reserve(mine) {
             Ok(()) => {}
-            Err(FenceError::Conflict { lun: name }) => return Err(beaten(lun, mine, name)),
+            Err(FenceError::Conflict { lun: name }) => return Err(beaten(lun, name, mine, partner)),
             Err(why) => return Err(lost(lun, mine, why)),
         }
     }
@@ -104,7 +104,7 @@ pub fn race(lun: &mut impl Fence, mine: Key, partner: Key) -> Result<Confirmed, 
     let mut done = lun.preempt_and_abort(mine, partner);
     if done.is_ok() && read(lun)?.keys.contains(&partner) {
         // nvmet does nothing if the holder preempts.
-        lun.release(mine)?;
+        lun.release(mine).map_err(|why| lost(lun, mine, why))?;
         done = lun.preempt_and_abort(mine, partner);
         lun.reserve(mine).map_err(|why| lost(lun, mine, why))?;
     }
@@ -160,16 +160,11 @@ fn after(
     alone(lun, &shown, mine, held && is_answered)
 }
 
-/// The error of a reservation of the LUN `name` that was refused.
-fn beaten(lun: &mut impl Fence, mine: Key, name: String) -> FenceError {
-    match lun.read() {
-        Ok(shown) => match (registered(lun, &shown, mine), shown.held) {
-            (Err(gone), _) => gone,
-            (Ok(()), Some((holder, _))) => FenceError::RaceLost { lun: name, holder },
-            (Ok(()), None) => FenceError::Conflict { lun: name },
-        },
-        Err(why) => why,
-    }
+/// The error of a reservation of the LUN `name` that was refused: the key is gone, or `partner` was faster. It may have released
+/// meanwhile, to preempt.
+fn beaten(lun: &mut impl Fence, name: String, mine: Key, partner: Key) -> FenceError {
+    let seen = lun.read().and_then(|shown| registered(lun, &shown, mine));
+    seen.err().unwrap_or(FenceError::RaceLost { lun: name, partner })
 }
 
 /// The error of a call that failed by `why`. The partner's preemption may have cut it off, which the keys say.

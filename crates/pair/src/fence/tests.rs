@@ -148,35 +148,61 @@ fn a_race_is_won_where_a_holders_preemption_does_nothing() {
 }
 
 /// A path by which a rival is faster, between the look at the keys and the reservation.
-struct Slower(Path, Path);
+struct Slower {
+    path: Path,
+    rival: Path,
+    /// The rival has also taken the key by then.
+    wins: bool,
+    /// The reservation fails as on a lost path.
+    fails: bool,
+}
 
 impl Fence for Slower {
     fn name(&self) -> String {
-        self.0.name()
+        self.path.name()
     }
     fn register(&mut self, old: Key, new: Key) -> Result<(), FenceError> {
-        self.0.register(old, new)
+        self.path.register(old, new)
     }
     fn reserve(&mut self, mine: Key) -> Result<(), FenceError> {
-        self.1.reserve(B)?;
-        self.0.reserve(mine)
+        self.rival.reserve(B)?;
+        if self.wins {
+            self.rival.preempt_and_abort(B, A)?;
+        }
+        if self.fails {
+            return Err(FenceError::Io { lun: self.name(), why: std::io::Error::other("cut off") });
+        }
+        self.path.reserve(mine)
     }
     fn release(&mut self, mine: Key) -> Result<(), FenceError> {
-        self.0.release(mine)
+        self.path.release(mine)
     }
     fn preempt_and_abort(&mut self, mine: Key, victim: Key) -> Result<(), FenceError> {
         panic!("{mine:?} preempts {victim:?}, and so might the rival at the same moment")
     }
     fn read(&mut self) -> Result<Shown, FenceError> {
-        self.0.read()
+        self.path.read()
     }
 }
 
 #[test]
 fn who_reserves_too_late_preempts_nobody() {
     let (owner, partner) = quorum();
-    let lost = race(&mut Slower(owner, partner), A, B).unwrap_err();
-    assert!(matches!(lost, FenceError::RaceLost { holder: B, .. }) && lost.is_lost(), "{lost}");
+    let mut slower = Slower { path: owner, rival: partner, wins: false, fails: false };
+    let lost = race(&mut slower, A, B).unwrap_err();
+    assert!(matches!(lost, FenceError::RaceLost { partner: B, .. }) && lost.is_lost(), "{lost}");
+}
+
+#[test]
+fn a_call_that_fails_is_a_lost_race_only_if_the_key_is_gone() {
+    let told = |wins, fails| {
+        let (owner, partner) = quorum();
+        race(&mut Slower { path: owner, rival: partner, wins, fails }, A, B).unwrap_err()
+    };
+    assert!(matches!(told(true, false), FenceError::KeyGone { key: A, .. }));
+    // A preemption cuts the victim's own call off.
+    assert!(matches!(told(true, true), FenceError::KeyGone { key: A, .. }));
+    assert!(matches!(told(false, true), FenceError::Io { .. }));
 }
 
 #[test]

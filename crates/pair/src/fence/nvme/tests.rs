@@ -18,6 +18,24 @@ fn made(kind: u8, registrants: &[(u64, bool)], extended: bool) -> Vec<u8> {
     raw
 }
 
+/// nvmet, Linux 7.2: two hosts are registered, and the first holds. All other bytes are zero.
+#[test]
+fn a_real_report_is_read() {
+    let mut raw = vec![0; 192];
+    raw[..6].copy_from_slice(&[0x6b, 0, 0, 0, 3, 2]);
+    raw[64..96].copy_from_slice(&[
+        0xff, 0xff, 1, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0,
+        0, 0, 0,
+    ]);
+    raw[128..160].copy_from_slice(&[
+        0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0,
+        0, 0, 0,
+    ]);
+    let shown = report(&raw, true).unwrap();
+    assert_eq!((shown.generation, shown.keys), (0x6b, vec![Key(0xa), Key(0xb)]));
+    assert_eq!(shown.held, Some((Key(0xa), Kind::WriteExclusiveRegistrants)));
+}
+
 #[test]
 fn keys_and_holder_are_read_from_both_forms() {
     for extended in [true, false] {

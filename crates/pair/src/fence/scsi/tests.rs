@@ -3,31 +3,35 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A fixed-format sense with this key.
+/// LIO, Linux 6.12: two keys are registered, and the first holds.
+const KEYS: [u8; 24] = [0, 0, 0, 0x5e, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0xa, 0, 0, 0, 0, 0, 0, 0, 0xb];
+const HELD: [u8; 24] = [0, 0, 0, 0x5e, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0xa, 0, 0, 0, 0, 0, 5, 0, 0];
+/// The same, nobody is registered.
+const NOBODY: [u8; 8] = [0, 0, 0, 0x68, 0, 0, 0, 0];
+
+/// LIO's sense after a preemption (unit attention 2Ah/05h), with another key.
 fn sense(key: u8) -> Vec<u8> {
-    vec![0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x03, 0, 0, 0, 0]
+    vec![0x70, 0, key, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0x2a, 0x05, 0, 0, 0, 0]
 }
 
 #[test]
-fn keys_are_read_from_an_answer() {
-    let raw = [[0, 0, 0, 7, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0xbb, 0, 0, 0, 0, 0, 0, 0xb]].concat();
-    assert_eq!(keys(&raw).unwrap(), (7, vec![Key(0xa), Key(0xbb00_0000_0000_000b)]));
-    assert_eq!(keys(&[0, 0, 0, 7, 0, 0, 0, 0]).unwrap(), (7, vec![]));
+fn real_answers_are_read() {
+    assert_eq!(keys(&KEYS).unwrap(), (0x5e, vec![Key(0xa), Key(0xb)]));
+    assert_eq!(reservation(&HELD).unwrap(), (0x5e, Some((Key(0xa), Kind::WriteExclusiveRegistrants))));
+    assert_eq!((keys(&NOBODY).unwrap(), reservation(&NOBODY).unwrap()), ((0x68, vec![]), (0x68, None)));
 }
 
 #[test]
-fn the_holder_is_read_from_an_answer() {
-    let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0, 0, 0, 0, 0, 0x05, 0, 0]].concat();
-    assert_eq!(reservation(&raw).unwrap(), (2, Some((Key(0xa), Kind::WriteExclusiveRegistrants))));
-    assert_eq!(reservation(&[0, 0, 0, 2, 0, 0, 0, 0]).unwrap(), (2, None));
+fn a_key_has_all_its_bytes() {
+    let raw = [[0, 0, 0, 7, 0, 0, 0, 8], [0xbb, 0, 0, 0, 0, 0, 0, 0xb]].concat();
+    assert_eq!(keys(&raw).unwrap(), (7, vec![Key(0xbb00_0000_0000_000b)]));
 }
 
 #[test]
 fn an_answer_that_is_cut_off_is_garbage() {
-    let raw = [[0, 0, 0, 2, 0, 0, 0, 16], [0, 0, 0, 0, 0, 0, 0, 0xa], [0, 0, 0, 0, 0, 0x05, 0, 0]].concat();
-    for len in 0..raw.len() {
-        assert!(matches!(keys(&raw[..len]), Err(CommandError::Garbage(_))), "{len}");
-        assert!(matches!(reservation(&raw[..len]), Err(CommandError::Garbage(_))), "{len}");
+    for len in 0..KEYS.len() {
+        assert!(matches!(keys(&KEYS[..len]), Err(CommandError::Garbage(_))), "{len}");
+        assert!(matches!(reservation(&HELD[..len]), Err(CommandError::Garbage(_))), "{len}");
     }
     assert!(
         matches!(keys(&[0, 0, 0, 2, 0, 0, 0, 4, 1, 2, 3, 4]), Err(CommandError::Garbage(_))),
