@@ -145,6 +145,12 @@ fn power_and_links_go_and_come_back(lab: &Lab) {
     let lasted = link["mended_ms"].as_u64().zip(link["at_ms"].as_u64()).map(|(to, from)| to - from);
     assert!(lasted.is_some_and(|ms| (1000..10_000).contains(&ms)), "{link}");
     assert_eq!(controller(lab, 0)["private_link"], true);
+    let mut cut = lab.command("fail", &["link", "n0", "--for", "60"]).spawn().expect("it runs");
+    until("the link is cut", || controller(lab, 0)["private_link"] == false);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&cut), rustix::process::Signal::INT)
+        .expect("it runs");
+    assert_eq!(cut.wait().expect("it ends").code(), Some(130));
+    assert_eq!(controller(lab, 1)["private_link"], true);
     for (kind, target, has) in [
         ("controller", "n1a", "it has: n0a, n0b"),
         ("osd", "2", "it has: 0, 1"),
