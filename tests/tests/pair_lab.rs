@@ -58,11 +58,16 @@ fn fence(lab: &Lab, side: &str, lun: &str) -> BlockFence {
 
 /// The counter of the writes of path `a` to LUN `osd0`.
 fn counted(lab: &Lab, what: &str) -> u64 {
-    lab.status()["arrays"][0]["luns"][1]["counters"]["a"][what].as_u64().expect("a counter")
+    let mut raw = vec![0; 4096];
+    let read = rustix::fs::getxattr(lab.dir.join("n0/b/osd0"), "user.loligo.counters", &mut raw[..]);
+    let all: Value = serde_json::from_slice(&raw[..read.expect("counters")]).expect("JSON");
+    all["a"][what].as_u64().expect("a counter")
 }
 
-fn controller(lab: &Lab, number: usize) -> Value {
-    lab.status()["controllers"][number].clone()
+/// What each of the controllers says by `key`, as `lab status` shows them.
+fn controllers(lab: &Lab, key: &str) -> [Value; 2] {
+    let status = lab.status();
+    [0, 1].map(|n| status["controllers"][n][key].clone())
 }
 
 #[test]
@@ -98,7 +103,8 @@ fn a_fenced_osd_writes_no_more(lab: &Lab) {
         (&cut["kind"], &cut["target"], &cut["outcome"]),
         (&"nic".into(), &"n0a".into(), &"done".into())
     );
-    let shown = controller(lab, 0);
+    let status = lab.status();
+    let shown = &status["controllers"][0];
     assert_eq!((&shown["public_link"], &shown["private_link"]), (&false.into(), &false.into()));
     assert_eq!((&shown["power"], &shown["osds"]), (&"on".into(), &serde_json::json!([0])), "it lives on");
     assert!(!on(lab, "n0a", "timeout 3 ceph status").status.success(), "it is cut off");
@@ -111,8 +117,14 @@ fn a_fenced_osd_writes_no_more(lab: &Lab) {
     // It writes down the new map at the latest.
     good(lab.sh("ceph osd set noout"));
     until("it writes on", || counted(lab, "rejected") > 0);
-    until("it ends", || controller(lab, 0)["osds"] == serde_json::json!([]));
+    until("it ends", || controllers(lab, "osds")[0] == serde_json::json!([]));
     assert_eq!((counted(lab, "written"), counted(lab, "landed")), (written, 0));
+    let shown = &lab.status()["arrays"][0]["luns"][1];
+    assert_eq!((&shown["lun"], &shown["reservation"]["keys"]), (&"osd0".into(), &serde_json::json!([B.0])));
+    assert_eq!(
+        (&shown["counters"]["a"]["landed"], &shown["counters"]["a"]["written"]),
+        (&0.into(), &written.into())
+    );
     b.release(B).expect("given back");
     b.register(B, Key::NONE).expect("and left");
 }
@@ -126,25 +138,29 @@ fn power_and_links_go_and_come_back(lab: &Lab) {
     good(power("off"));
     assert_eq!(status(), "off\n");
     assert!(refused(&on(lab, "n0a", "true")).contains("'loligo lab mend n0a'"));
-    assert_eq!(controller(lab, 0)["processes"], 0);
+    assert_eq!(controllers(lab, "processes")[0], 0);
     good(power("on"));
     assert_eq!(status(), "on\n");
     until("osd.0 is up again", || lab.status()["osds_up"] == 2);
     let got = good(on(lab, "client", "timeout 60 rados -p r2 get thing -")).stdout;
     assert_eq!(String::from_utf8_lossy(&got), "kept");
 
-    let dead = json(lab.run("fail", &["power", "n0", "--json"]));
-    assert_eq!(dead["target"], "n0");
-    assert!([0, 1].iter().all(|n| controller(lab, *n)["power"] == "off"));
+    assert_eq!(json(lab.run("fail", &["power", "n0", "--json"]))["target"], "n0");
+    assert_eq!(controllers(lab, "power"), ["off", "off"]);
     // One of two that went at once.
     good(lab.run("mend", &["n0b"]));
-    assert_eq!((&controller(lab, 0)["power"], &controller(lab, 1)["power"]), (&"off".into(), &"on".into()));
+    assert_eq!(controllers(lab, "power"), ["off", "on"]);
     good(lab.run("mend", &[]));
     assert_eq!(lab.status()["faults"], serde_json::json!([]));
     let link = json(lab.run("fail", &["link", "n0", "--for", "1", "--json"]));
     let lasted = link["mended_ms"].as_u64().zip(link["at_ms"].as_u64()).map(|(to, from)| to - from);
     assert!(lasted.is_some_and(|ms| (1000..10_000).contains(&ms)), "{link}");
-    assert_eq!(controller(lab, 0)["private_link"], true);
+    let mut cut = lab.command("fail", &["link", "n0", "--for", "60"]).spawn().expect("it runs");
+    until("the link is cut", || controllers(lab, "private_link")[0] == false);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&cut), rustix::process::Signal::INT)
+        .expect("it runs");
+    assert_eq!(cut.wait().expect("it ends").code(), Some(130));
+    assert_eq!(controllers(lab, "private_link"), [true, true]);
     for (kind, target, has) in [
         ("controller", "n1a", "it has: n0a, n0b"),
         ("osd", "2", "it has: 0, 1"),
@@ -160,7 +176,7 @@ fn disks_and_arrays_fail_and_come_back(lab: &Lab) {
     until("both are up", || lab.status()["osds_up"] == 2);
     good(lab.run("fail", &["disk", "osd1"]));
     good(on(lab, "client", "timeout 4 rados -p r2 bench 3 write -b 4096 -t 8 --no-cleanup || true"));
-    until("osd.1 ends", || controller(lab, 1)["osds"] == serde_json::json!([]));
+    until("osd.1 ends", || controllers(lab, "osds")[1] == serde_json::json!([]));
     good(lab.run("mend", &["osd1"]));
     until("osd.1 is up again", || lab.status()["osds_up"] == 2);
     let mut a = fence(lab, "a", "quorum");

@@ -13,6 +13,7 @@ use loligo_block::processes;
 
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
+use crate::lock::Lock;
 use crate::pairs::place::{Controller, Node, Side};
 use crate::process::{run, through};
 use crate::state::State;
@@ -62,26 +63,44 @@ fn ip(args: &str, stop: &Interrupt) -> Result<String> {
     run(Command::new("ip").args(args.split(' ')), LIMIT, stop).with_context(|| format!("ip {args}"))
 }
 
-/// A network that nobody here uses; the monitor gets its first address.
+/// Takes the networks of this machine: of two labs that come up at once the second sees the first one's.
 ///
 /// # Errors
-/// If namespaces cannot be made at all: not root, or no `ip`.
-pub(crate) fn free_network(stop: &Interrupt) -> Result<String> {
+/// If namespaces cannot be made at all, not being root, or another lab keeps them for long.
+pub(crate) fn take_networks() -> Result<Lock> {
     if !rustix::process::geteuid().is_root() {
         bail!("network namespaces need root: run as root, or leave --hosts and --pairs out");
     }
-    let used = run(Command::new("ip").args(["-o", "-4", "addr"]), LIMIT, stop)
+    Lock::take(Path::new("/run/loligo-lab-networks.lock"), Duration::from_secs(60))
+}
+
+/// Addresses and routes of this machine, as text.
+fn used(stop: &Interrupt) -> Result<String> {
+    let addresses = run(Command::new("ip").args(["-o", "-4", "addr"]), LIMIT, stop)
         .context("network namespaces need the ip program: apt-get install iproute2")?;
-    let routes = ip("-4 route", stop)?;
+    Ok(addresses + &ip("-4 route", stop)?)
+}
+
+/// A network that nobody here uses; the monitor gets its first address.
+///
+/// # Errors
+/// If all are in use, or there is no `ip`.
+pub(crate) fn free_network(stop: &Interrupt) -> Result<String> {
+    let used = used(stop)?;
     (1..=254u8)
         .map(|n| format!("10.{SECOND}.{n}"))
-        .find(|net| !used.contains(&format!("{net}.")) && !routes.contains(&format!("{net}.")))
+        .find(|net| !used.contains(&format!("{net}.")))
         .with_context(|| format!("every network of 10.{SECOND}.0.0/16 is in use"))
 }
 
 /// The address of a lab's host, where `first` is the bridge's: that has 1, the client 2, OSD or controller n has 10 + n.
 pub(crate) fn address(first: &str, number: u32) -> String {
-    format!("{}.{number}", first.rsplit_once('.').map_or("", |(net, _)| net))
+    format!("{}.{number}", net_of(first))
+}
+
+/// The first three numbers of an address.
+fn net_of(address: &str) -> &str {
+    address.rsplit_once('.').map_or("", |(net, _)| net)
 }
 
 /// The network of all hosts.
@@ -105,6 +124,10 @@ pub(crate) fn private_address(controller: Controller) -> String {
 
 /// Makes the bridge and the namespaces, each written down before it is made.
 pub(crate) fn make(at: &Layout, state: &mut State, osds: &[u32], stop: &Interrupt) -> Result<()> {
+    // Those of a lab that was kept may be another's by now.
+    if used(stop)?.contains(&format!("{}.", net_of(&state.address))) {
+        bail!("{} is in use here, by another lab perhaps: take that down first", network(&state.address));
+    }
     let bridge = format!("ll{}", short(&state.fsid));
     state.bridge = Some(bridge.clone());
     state.write(at)?;

@@ -54,14 +54,17 @@ pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) ->
     ceph::installed(&ceph::PROGRAMS)?;
     let at = Layout::at(&options.dir)?;
     let plans = options.config.plan()?;
-    let (mut state, plans) = match State::read(&at)? {
+    let kept = State::read(&at)?;
+    let config = kept.as_ref().map_or(&options.config, |state| &state.config);
+    let networks = config.in_namespaces().then(namespaces::take_networks).transpose()?;
+    let (mut state, plans) = match kept {
         Some(kept) => (again(&at, kept, &options.config)?, None),
         None => (fresh(&at, options, &plans, stop)?, Some(plans)),
     };
     let _lock = Lock::take(&at.lock(), Duration::ZERO)?;
     let made = plans.is_some();
     let plans = plans.map_or_else(|| state.config.plan(), Ok)?;
-    let done = bring_up(&at, options, &mut state, &plans, stop, progress);
+    let done = bring_up(&at, options, &mut state, &plans, networks, stop, progress);
     let Err(error) = done else { return Ok(state) };
     progress.step("stopping what was started");
     down::stop(&mut state);
@@ -143,6 +146,7 @@ fn bring_up(
     options: &UpOptions,
     state: &mut State,
     plans: &[OsdPlan],
+    networks: Option<Lock>,
     stop: &Interrupt,
     progress: &mut dyn Progress,
 ) -> Result<()> {
@@ -155,6 +159,7 @@ fn bring_up(
         let ids: Vec<u32> = plans.iter().map(|p| p.id).collect();
         namespaces::make(at, state, &ids, stop)?;
     }
+    drop(networks);
     let pairs = state.config.pairs;
     if pairs > 0 {
         progress.step(&format!("{pairs} arrays"));
