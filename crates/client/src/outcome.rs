@@ -72,7 +72,7 @@ impl Outcome {
             let busy = why.errno == rustix::io::Errno::BUSY.raw_os_error();
             return match why.kind {
                 _ if busy => Some(Outcome::Refused),
-                IoKind::Io | IoKind::NoSpace | IoKind::Gone => Some(Outcome::Failed),
+                IoKind::Io | IoKind::NoSpace | IoKind::Gone | IoKind::Fenced => Some(Outcome::Failed),
                 IoKind::Unsupported | IoKind::Invalid => None,
             };
         }

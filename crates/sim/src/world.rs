@@ -4,6 +4,7 @@
 mod bad;
 mod control;
 mod exchange;
+mod expel;
 mod freeze;
 mod judge;
 mod rescue;
@@ -21,6 +22,7 @@ use crate::trace::Trace;
 use control::Controlling;
 use exchange::Gates;
 pub use exchange::Noted;
+use expel::Expelled;
 use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_engine::api::{Control, ControlId, Dev, Effect, Event};
@@ -111,6 +113,8 @@ pub struct World<E> {
     worn: worn::Worn,
     /// The core was taken.
     pub fenced: bool,
+    /// Both devices were.
+    expelled: Expelled,
     engine: Option<E>,
     inbox: Vec<VecDeque<(Nanos, Mail)>>,
     outbox: Vec<VecDeque<(Nanos, Out)>>,
@@ -168,6 +172,7 @@ impl<E: Subject> World<E> {
             once_bad: BTreeSet::new(),
             worn: worn::Worn::default(),
             fenced: false,
+            expelled: Expelled::default(),
             engine: None,
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -232,6 +237,7 @@ impl<E: Subject> World<E> {
         self.engine = Some(engine);
         self.stopping = false;
         self.fenced = false;
+        self.expelled = Expelled::default();
         self.pumps = 0;
     }
 
@@ -357,6 +363,7 @@ impl<E: Subject> World<E> {
         }
         self.deliver()?;
         self.hear()?;
+        self.tell_expelled();
         self.rescue_if_needed();
         Ok(true)
     }
@@ -440,7 +447,13 @@ impl<E: Subject> World<E> {
         let mut fx = Vec::new();
         let fenced = engine.is_fenced(shard);
         let often = self.rng.chance(1, 4);
+        // What came out before it knew is in order.
+        let mut judged = usize::MAX;
         for event in batch {
+            self.expelled.hears(shard, &event);
+            if self.expelled.knows(shard) {
+                judged = judged.min(fx.len());
+            }
             engine.step(shard, self.now, event, &mut fx);
             if often {
                 engine.settle(shard, self.now, &mut fx);
@@ -453,6 +466,7 @@ impl<E: Subject> World<E> {
         self.watch_worn();
         let Some(engine) = &mut self.engine else { return Ok(()) };
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
+        fx.iter().skip(judged).try_for_each(expel::judge)?;
         for effect in fx {
             match effect {
                 Effect::Io(Dev::Core, op) if held && op.changes_data() => {

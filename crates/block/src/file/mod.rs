@@ -19,6 +19,7 @@ pub use open::OpenOptions;
 pub use signature::{SIGNATURE_PROBE, foreign_signature, known_signature};
 pub use sync::SyncFile;
 
+use crate::silence::Silence;
 use crate::{Geometry, IoError, IoKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -71,6 +72,8 @@ pub struct DeviceFile {
     user: Arc<writeback::User>,
     /// Bytes of it that lie before what this one reads and writes.
     start: u64,
+    /// With others it falls silent.
+    silence: Silence,
 }
 
 impl DeviceFile {
@@ -94,6 +97,21 @@ impl DeviceFile {
             return Err(IoError::new(IoKind::Invalid, text));
         }
         Ok(DeviceFile { start, ..self.clone() })
+    }
+
+    /// The same, silent with all others that `silence` was given to.
+    pub fn silenced_by(self, silence: &Silence) -> DeviceFile {
+        DeviceFile { silence: silence.clone(), ..self }
+    }
+
+    /// The silence that it is part of; one of its own, if nobody gave it another.
+    pub fn silence(&self) -> &Silence {
+        &self.silence
+    }
+
+    /// An operation has failed: with a fence it falls silent.
+    pub(crate) fn heard(&self, error: &IoError) {
+        self.silence.hear(error);
     }
 
     /// The place of `offset` on the whole device.

@@ -2,6 +2,7 @@
 
 use super::writeback::{Failures, User};
 use super::{DeviceFile, DioAlign, Handle, Identity, block, lock};
+use crate::silence::Silence;
 use crate::{Buf, Geometry, IoError, IoKind, SECTOR};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, StatxFlags, fallocate, fstat, statx};
@@ -101,7 +102,7 @@ impl DeviceFile {
             failures: Failures::default(),
             refusal_said: false.into(),
         };
-        Ok(DeviceFile { handle: Arc::new(handle), user: User::sharing(), start: 0 })
+        Ok(DeviceFile { handle: Arc::new(handle), user: User::sharing(), start: 0, silence: Silence::default() })
     }
 
     /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.

@@ -138,8 +138,15 @@ impl Flight {
         }
     }
 
-    /// Digests the result of the system call that `entry` described.
+    /// Digests the result of the system call that `entry` described. A device that is silent by now gets no further one.
     pub(super) fn advance(&mut self, res: i32) -> Next {
+        match self.digest(res) {
+            Next::Again => self.file.silence().refuse().map_or_else(|e| Next::Done(Err(e)), |()| Next::Again),
+            done => done,
+        }
+    }
+
+    fn digest(&mut self, res: i32) -> Next {
         if res < 0 {
             return self.failed(-res);
         }
@@ -194,6 +201,7 @@ impl Flight {
             }
             _ => {
                 let error = IoError::from_errno(errno, self.describe());
+                self.file.heard(&error);
                 if matches!(self.op.kind, OpKind::Flush) {
                     return Next::Done(self.file.durable(self.failures, Err(error)));
                 }

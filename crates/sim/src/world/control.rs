@@ -78,6 +78,9 @@ impl<E: Subject> World<E> {
                 return result.map_err(|why| why.to_string());
             }
         }
+        if self.expelled.is_answer(id) {
+            return Ok(());
+        }
         if self.rescue.as_ref().is_some_and(|r| r.id == id) {
             self.heard_rescue(result);
             return Ok(());
