@@ -92,7 +92,7 @@ impl Outcome {
     pub fn of_unserved(status: &Status) -> Outcome {
         match status {
             Status::Starting | Status::Serving | Status::Waiting(_) | Status::Stopping => Outcome::Waiting,
-            Status::Stopped | Status::Refused(_) | Status::Failed(_) => Outcome::Refused,
+            Status::Stopped | Status::Refused(_) | Status::Failed(_) | Status::Lost(_) => Outcome::Refused,
         }
     }
 }

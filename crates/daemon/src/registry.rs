@@ -295,14 +295,21 @@ impl Memory for Registry {
             if !forced {
                 ownership::refuse_past(name, core, uuid.as_deref(), expected, state)?;
             }
-            changed(state, name, |r| match cache {
-                Some(cache) => r.cache = Some(cache),
-                None => r.forget_cache(),
+            changed(state, name, |r| {
+                r.lost = None;
+                match cache {
+                    Some(cache) => r.cache = Some(cache),
+                    None => r.forget_cache(),
+                }
             });
             let given_up = forced || expected.is_some_and(|e| Some(&e.uuid) != uuid.as_ref());
             void::core_changes(state, name, core, uuid.as_deref(), given_up);
             Ok(())
         })
+    }
+
+    fn lost(&self, name: &str, why: &str) -> Result<()> {
+        self.change(name, |r| r.lost = Some(why.to_owned()))
     }
 
     fn can_note(&self) -> Result<()> {

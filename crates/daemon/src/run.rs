@@ -228,7 +228,12 @@ fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
     match status {
         Status::Starting => since >= FIRST,
         Status::Waiting(_) => !is_boot || since >= COMING,
-        Status::Stopped | Status::Serving | Status::Refused(_) | Status::Stopping | Status::Failed(_) => true,
+        Status::Stopped
+        | Status::Serving
+        | Status::Refused(_)
+        | Status::Stopping
+        | Status::Failed(_)
+        | Status::Lost(_) => true,
     }
 }
 

@@ -80,12 +80,12 @@ pub(crate) fn open(
         };
         signals.opened();
         signals.passes()?;
-        return open_in(place, name, o, core, (signals, watch));
+        return open_in(place.silenced_by(signals.silence()), name, o, core, (signals, watch));
     }
     refuse_missing(o)?;
     signals.passes()?;
     let file = signals.making(&o.path, || make_file(o))?;
-    let made = Made { file, path: o.path.clone() };
+    let made = Made { file: file.silenced_by(signals.silence()), path: o.path.clone() };
     let mut opened = open_in(made.file.clone().into(), name, o, core, (signals, watch))?;
     opened.made = Some(made);
     Ok(opened)

@@ -64,6 +64,7 @@ pub(crate) fn open(
         Some(c) => cache::peek(c)?,
         None => (None, None),
     };
+    let place = place.map(|p| p.silenced_by(signals.silence()));
     // Its lock is taken, and a stop reaches whatever hangs from here on.
     signals.passes()?;
     let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
@@ -117,6 +118,7 @@ pub(crate) fn open(
         marked: false,
         void: Arc::default(),
         unserved: unserved.map(|(uuid, file)| Unserved { file, uuid, suspect: changed }),
+        silence: signals.silence().clone(),
     };
     held.poller = Some(Poller::start(image)?);
     Ok((core, held))

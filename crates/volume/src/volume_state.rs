@@ -9,6 +9,8 @@ use crate::served_label::ServedLabel;
 use anyhow::Result;
 use loligo_block::keyed;
 use loligo_block::lease::Hold;
+use loligo_block::silence::{Cause, Silence};
+use loligo_ceph::AttachedImage;
 use loligo_client::api::volume::{FlushState, Info};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_engine::api::Control;
@@ -17,7 +19,7 @@ use loligo_export::fuse::Counters;
 use loligo_export::{TlsContext, TlsError};
 use loligo_format::mode::Mode;
 use loligo_format::units::BLOCK;
-use loligo_shard::Handle;
+use loligo_shard::{Command, Handle};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -81,6 +83,17 @@ pub struct VolumeState {
     flushes: Mutex<VecDeque<FlushState>>,
     /// The memory of what an administrator changes.
     remembers: OnceLock<Remembers>,
+    /// The parts by which it is ended at once.
+    ends: Ends,
+}
+
+/// The parts of a volume that an end at once must reach, from whatever thread.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// Of its devices.
+    pub(crate) silence: Silence,
+    /// The image that is its core.
+    pub(crate) image: Option<Weak<AttachedImage>>,
 }
 
 /// Ends the keeping of a volume's image with it, on every way out: a client that is closed on purpose looks like one that lost its
@@ -132,6 +145,32 @@ impl VolumeState {
             flushes: Mutex::default(),
             remembers: OnceLock::new(),
             tls: None,
+            ends: Ends::default(),
+        }
+    }
+
+    /// The same with what an end at once must reach.
+    pub(crate) fn ended_by(self, ends: Ends) -> VolumeState {
+        VolumeState { ends, ..self }
+    }
+
+    /// The reason why its devices are not asked for anything any more, once that is so.
+    pub fn silent(&self) -> Option<&Cause> {
+        self.ends.silence.cause()
+    }
+
+    /// Ends it at once, whatever its devices do and whatever it is about: nothing more is written or sent, clients are hung up on,
+    /// and nobody is waited for. Its threads end by themselves.
+    pub fn end_now(&self) {
+        self.ends.silence.begin(Cause::Ended);
+        self.silence_image();
+        drop(self.handle.send_all(|| Command::Abort("the volume was ended at once".to_owned())));
+    }
+
+    /// Nothing of the client that has the image is sent any more.
+    pub(crate) fn silence_image(&self) {
+        if let Some(image) = self.ends.image.as_ref().and_then(Weak::upgrade) {
+            image.end();
         }
     }
 

@@ -23,7 +23,7 @@ use crate::rbd::{self, HeldImage, ImageGuard};
 use crate::refusals::Refusals;
 use crate::signals::{CutOff, StopSignals};
 use crate::ublk::Devices;
-use crate::volume_state::{Keeping, VolumeState, info_of};
+use crate::volume_state::{Ends, Keeping, VolumeState, info_of};
 use crate::{block, control_socket, stats, stop};
 use anyhow::Result;
 use loligo_block::{DeviceSpec, Geometry, keyed};
@@ -87,7 +87,9 @@ impl Volume {
             Err(why) => (None, None, Err(why)),
         };
         let mark = opened.core.home.as_ref().map(LabelledCore::mark);
-        let app = Arc::new(VolumeState::new(info, running.handle().clone(), kept, mark).with_tls(tls));
+        let ends = Ends { silence: signals.silence().clone(), image: opened.image.as_ref().map(HeldImage::weak) };
+        let app =
+            Arc::new(VolumeState::new(info, running.handle().clone(), kept, mark).with_tls(tls).ended_by(ends));
         let unknown = of.last(None);
         let Opened { core, image } = opened;
         let left = Shutdown { keeping: Keeping(app.clone()), core, held, image, void: false };
@@ -116,6 +118,7 @@ impl Volume {
             fails: false,
             poisoned: false,
             refusals: Refusals::default(),
+            told_fenced: false,
             core_only: false,
             expired: false,
             _api: api,
@@ -211,7 +214,8 @@ impl Opened {
         match &options.core {
             CoreSpec::Device(spec) => {
                 let of_cache = || options.cache.as_ref().map_or(Ok(None), cache::remembers);
-                Ok(Opened { core: core::open(spec.clone(), options.wanted(), of_cache)?, image: None })
+                let core = core::open(spec.clone(), options.wanted(), signals.silence(), of_cache)?;
+                Ok(Opened { core, image: None })
             }
             CoreSpec::Image(spec) => {
                 let (core, held) = rbd::open(options, spec, signals)?;
