@@ -11,6 +11,7 @@ pub mod change;
 pub mod control_socket;
 pub mod core;
 pub mod definition;
+mod doors;
 pub mod first_block;
 pub mod held_cache;
 pub mod hung_device;

@@ -1,6 +1,7 @@
 //! State that the management side shares: who this is, the threads, and a flush that may be under way.
 
 use crate::change::Changes;
+use crate::doors::Doors;
 use crate::held_cache::HeldCache;
 use crate::options::ServeOptions;
 use crate::rbd::ImageGuard;
@@ -85,6 +86,8 @@ pub struct VolumeState {
     remembers: OnceLock<Remembers>,
     /// The parts by which it is ended at once.
     ends: Ends,
+    /// The sockets that clients may come by.
+    doors: Doors,
 }
 
 /// The parts of a volume that an end at once must reach, from whatever thread.
@@ -146,7 +149,34 @@ impl VolumeState {
             remembers: OnceLock::new(),
             tls: None,
             ends: Ends::default(),
+            doors: Doors::default(),
         }
+    }
+
+    /// The same with the sockets that it may be told to bind.
+    pub(crate) fn listening(self, doors: Doors) -> VolumeState {
+        VolumeState { doors, ..self }
+    }
+
+    /// Listens on the sockets of its definition that wait to be told, or on the one named `which`; those that it listens on
+    /// by then. Nothing happens to those that are bound already.
+    ///
+    /// # Errors
+    /// If none is meant, or one cannot be bound: those before it stay.
+    pub fn bind(&self, which: Option<&str>) -> Result<Vec<String>, Ended> {
+        self.doors.bind(which, &self.handle, |spec| self.is_now(|info| info.listen.push(spec.to_string())))?;
+        Ok(self.info().listen)
+    }
+
+    /// Lets go of such sockets, and hangs up on the clients that came by them: their address can go when this returns.
+    ///
+    /// # Errors
+    /// If none is meant, or a thread does not answer.
+    pub fn unbind(&self, which: Option<&str>) -> Result<Vec<String>, Ended> {
+        self.doors.unbind(which, &self.handle, |spec| {
+            self.is_now(|info| info.listen.retain(|listed| *listed != spec.to_string()));
+        })?;
+        Ok(self.info().listen)
     }
 
     /// The same with what an end at once must reach.

@@ -21,6 +21,7 @@ use crate::options::{CacheOptions, ServeOptions, check};
 use crate::pool::Governing;
 use crate::rbd::{self, HeldImage, ImageGuard};
 use crate::refusals::Refusals;
+use crate::doors::Doors;
 use crate::signals::{CutOff, StopSignals};
 use crate::ublk::Devices;
 use crate::volume_state::{Ends, Keeping, VolumeState, info_of};
@@ -89,7 +90,7 @@ impl Volume {
         let mark = opened.core.home.as_ref().map(LabelledCore::mark);
         let ends = Ends { silence: signals.silence().clone(), image: opened.image.as_ref().map(HeldImage::weak) };
         let app =
-            Arc::new(VolumeState::new(info, running.handle().clone(), kept, mark).with_tls(tls).ended_by(ends));
+            Arc::new(VolumeState::new(info, running.handle().clone(), kept, mark).with_tls(tls).ended_by(ends).listening(Doors::of(&options)));
         let unknown = of.last(None);
         let Opened { core, image } = opened;
         let left = Shutdown { keeping: Keeping(app.clone()), core, held, image, void: false };
@@ -163,6 +164,7 @@ impl Claimed {
             Claimed { name, listeners: Vec::new(), mountpoints: Vec::new(), claims: Vec::new() };
         for spec in &options.listen {
             match spec {
+                ExportSpec::Socket(spec) if spec.when_told => {}
                 ExportSpec::Socket(spec) => claimed.listeners.push(listen(spec, options, signals)?),
                 ExportSpec::Fuse(path) => claimed.mountpoints.push(Mountpoint::claim(path)?),
                 ExportSpec::Block(name) | ExportSpec::Loop(name) => {
