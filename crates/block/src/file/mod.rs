@@ -46,6 +46,7 @@ struct Handle {
     path: PathBuf,
     is_block: bool,
     in_memory: bool,
+    in_fuse: bool,
     /// The flags that it was opened with, but for direct I/O.
     flags: OFlags,
     locked: bool,
@@ -154,6 +155,12 @@ impl DeviceFile {
     /// True if the file lives in memory (tmpfs), so that I/O on it is a copy and never waits for a device.
     pub fn is_in_memory(&self) -> bool {
         self.handle.in_memory
+    }
+
+    /// True if the file is served by a program (FUSE), for whose answer the kernel waits where an operation is submitted, though
+    /// nobody asked it to.
+    pub(crate) fn waits_at_submission(&self) -> bool {
+        self.handle.in_fuse
     }
 
     /// The demands of direct I/O; `None` when the I/O is buffered.

@@ -93,8 +93,14 @@ impl Flight {
         }
     }
 
-    /// The next system call; `asked` becomes its length.
+    /// The next system call; `asked` becomes its length. The thread has others to serve while the kernel waits for it.
     pub(super) fn entry(&mut self, zeros: &mut Option<Shared>) -> squeue::Entry {
+        let late = self.file.waits_at_submission();
+        let entry = self.call(zeros);
+        if late { entry.flags(squeue::Flags::ASYNC) } else { entry }
+    }
+
+    fn call(&mut self, zeros: &mut Option<Shared>) -> squeue::Entry {
         let pos = self.file.position(self.op.offset + self.done);
         let rest = self.op.len() - self.done;
         let main = types::Fd(self.file.main_fd().as_raw_fd());
