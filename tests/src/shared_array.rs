@@ -80,7 +80,8 @@ impl SharedArray {
     /// # Panics
     /// If it is not taken.
     pub fn fault(&self, path: &str, fault: &str) {
-        setxattr(self.lun(path), "user.loligo.fault", fault.as_bytes(), XattrFlags::empty()).expect("it is taken");
+        setxattr(self.lun(path), "user.loligo.fault", fault.as_bytes(), XattrFlags::empty())
+            .expect("it is taken");
     }
 
     /// A counter of a path: `written`, `rejected`, `landed`.

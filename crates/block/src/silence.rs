@@ -78,7 +78,9 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buf, DevId, Device, DeviceFile, Op, OpKind, OpenOptions, Ring, Submit, SyncFile, SyncIo, UringFile};
+    use crate::{
+        Buf, DevId, Device, DeviceFile, Op, OpKind, OpenOptions, Ring, Submit, SyncFile, SyncIo, UringFile,
+    };
 
     fn fenced() -> IoError {
         IoError::from_errno(libc::EBADE, "write of 4096 bytes at 0 of x")
@@ -101,7 +103,9 @@ mod tests {
         assert!(matches!(silence.cause(), Some(Cause::Fenced(_))));
         let refused = silence.refuse().unwrap_err();
         assert_eq!(refused.kind, IoKind::Fenced);
-        assert!(refused.to_string().starts_with("fenced: the array refuses this controller's writes (EBADE)"));
+        assert!(
+            refused.to_string().starts_with("fenced: the array refuses this controller's writes (EBADE)")
+        );
     }
 
     #[test]

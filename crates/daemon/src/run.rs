@@ -72,7 +72,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         state_dir,
         started: Instant::now(),
         control: control.clone(),
-        memory: Registry::new(file, state, volumes.clone()),
+        memory: Registry::new(file, state, volumes.clone(), sections.right.daemon.identity.clone()),
         volumes,
     });
     daemon.begin(&sections)?;

@@ -439,7 +439,7 @@ mod tests {
         std::fs::write(&config_path, section("a", "wb") + &section("gone", "wb")).unwrap();
         let volumes = Arc::<Volumes>::default();
         let file = StateFile::at(dir.path()).unwrap();
-        let memory = Registry::new(file, State::default(), volumes.clone());
+        let memory = Registry::new(file, State::default(), volumes.clone(), None);
         let daemon = Daemon {
             config_path: config_path.clone(),
             state_dir: dir.path().to_owned(),

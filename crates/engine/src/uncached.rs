@@ -8,7 +8,9 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::refusal::{Failure, Step};
 use crate::stats::Stats;
 use loligo_block::silence::Cause;
-use loligo_block::{Answer, Buf, Extent, IoError, IoKind, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Tag};
+use loligo_block::{
+    Answer, Buf, Extent, IoError, IoKind, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Tag,
+};
 use slab::Slab;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -65,7 +65,8 @@ impl ListenAddr {
                 local.is_ok_and(|l| l.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
             }
             ListenAddr::Tcp(addr) => SocketAddr::try_from(local).is_ok_and(|l| {
-                l.port() == addr.port() && (addr.ip().is_unspecified() || l.ip().to_canonical() == addr.ip().to_canonical())
+                l.port() == addr.port()
+                    && (addr.ip().is_unspecified() || l.ip().to_canonical() == addr.ip().to_canonical())
             }),
         }
     }

@@ -157,6 +157,11 @@ pub(crate) fn remembers(o: &CacheOptions) -> Result<Option<(Superblock, bool)>> 
     Ok(Some((sb, keeps)))
 }
 
+/// True if there is something at the path of the cache, or in the pool that it names.
+pub(crate) fn is_there(o: &CacheOptions) -> bool {
+    o.path.exists() || PoolSpec::of(&o.path).is_ok_and(|pool| pool.is_some())
+}
+
 /// Refuses what a start would, in so far as that is seen without a device that is in use.
 ///
 /// # Errors

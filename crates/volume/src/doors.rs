@@ -49,10 +49,11 @@ impl Doors {
             if door.bound.is_some() {
                 continue;
             }
-            let listener = Listener::open(&door.spec, self.guard.unwrap_or(Guard::Cleartext)).map_err(|why| {
-                let mend = if why.is_not_yet() { ". Add the address to this host first" } else { "" };
-                Ended::refused(format!("{why}{mend}"))
-            })?;
+            let listener =
+                Listener::open(&door.spec, self.guard.unwrap_or(Guard::Cleartext)).map_err(|why| {
+                    let mend = if why.is_not_yet() { ". Add the address to this host first" } else { "" };
+                    Ended::refused(format!("{why}{mend}"))
+                })?;
             let spec = listener.spec().clone();
             let said = vec![handle.send(0, Command::Listen(listener))];
             handle.wait_within(said, LIMIT).map_err(|why| failed(&why.to_string()))?;

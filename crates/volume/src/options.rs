@@ -7,6 +7,7 @@ mod rbd;
 use crate::core::CoreSpec;
 use crate::labelled_core::Wanted;
 use crate::last_cache::LastCache;
+use crate::reservation::ReservationKey;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
@@ -32,6 +33,10 @@ pub struct ServeOptions {
     pub rbd: RbdOptions,
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
+    /// The key by which this controller holds the arrays that cache and core lie on, if they are shared.
+    pub reservation: Option<ReservationKey>,
+    /// The name by which others know who has an image; nothing: that of the host.
+    pub identity: Option<String>,
     /// Give up what a cache holds that the core lacks, where that is served without one.
     pub force: bool,
     /// The exports through which clients come.

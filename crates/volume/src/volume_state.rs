@@ -164,7 +164,8 @@ impl VolumeState {
     /// # Errors
     /// If none is meant, or one cannot be bound: those before it stay.
     pub fn bind(&self, which: Option<&str>) -> Result<Vec<String>, Ended> {
-        self.doors.bind(which, &self.handle, |spec| self.is_now(|info| info.listen.push(spec.to_string())))?;
+        self.doors
+            .bind(which, &self.handle, |spec| self.is_now(|info| info.listen.push(spec.to_string())))?;
         Ok(self.info().listen)
     }
 

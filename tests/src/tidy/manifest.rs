@@ -23,6 +23,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
             "loligo-ceph",
             "loligo-client",
             "loligo-log",
+            "loligo-pair",
             "loligo-shard",
             "loligo-export",
         ],

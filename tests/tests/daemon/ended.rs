@@ -27,7 +27,8 @@ fn an_end_at_once_leaves_the_cache_as_after_a_crash() {
     let begun = Instant::now();
     std::thread::scope(|s| {
         let running = s.spawn(|| {
-            let end = load.run(&mut history, &mut Rng::new(3), &Mix::default(), || begun.elapsed() > PATIENCE);
+            let end =
+                load.run(&mut history, &mut Rng::new(3), &Mix::default(), || begun.elapsed() > PATIENCE);
             assert_eq!(end.expect("right data"), End::Lost);
         });
         std::thread::sleep(Duration::from_millis(500));
@@ -101,7 +102,9 @@ fn port() -> u16 {
 fn a_socket_is_bound_and_let_go_of_when_told() {
     let site = Site::new(&["a"]);
     let told = format!("127.0.0.1:{}", port());
-    site.configure(&site.section("a").replace("listen = [", &format!("listen = [\"tcp:{told}?when-told\", ")));
+    site.configure(
+        &site.section("a").replace("listen = [", &format!("listen = [\"tcp:{told}?when-told\", ")),
+    );
     let daemon = site.daemon();
     let connect = || TcpStream::connect(&told);
     assert!(connect().is_err(), "nobody said so yet");
@@ -117,7 +120,11 @@ fn a_socket_is_bound_and_let_go_of_when_told() {
         let said = site.ok(&["volume", "unbind", "a"]);
         assert!(!said.contains("tcp:"), "{said}");
         client.set_read_timeout(Some(AT_ONCE)).expect("a timeout");
-        assert_eq!(client.read_to_end(&mut Vec::new()).expect("it is hung up on"), 2, "the flags, and no more");
+        assert_eq!(
+            client.read_to_end(&mut Vec::new()).expect("it is hung up on"),
+            2,
+            "the flags, and no more"
+        );
         assert!(connect().is_err(), "its address is free");
         // It can be another's at once.
         drop(std::net::TcpListener::bind(&told).expect("the address is free"));
@@ -136,7 +143,8 @@ fn a_socket_is_bound_and_let_go_of_when_told() {
 fn a_socket_whose_address_is_not_there_is_refused_with_the_mend() {
     let site = Site::new(&["a"]);
     std::fs::write(site.path("keys"), format!("host:{}\n", "5a".repeat(32))).expect("a key");
-    std::fs::set_permissions(site.path("keys"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    std::fs::set_permissions(site.path("keys"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("it is ours");
     // An address for documentation: none of this host's.
     let section = site.section("a").replace("listen = [", "listen = [\"tcp:203.0.113.9:10809?when-told\", ");
     site.configure(&format!("{section}tls = {{ psk = \"{}\" }}\n", site.path("keys").display()));

@@ -48,7 +48,8 @@ impl Pair {
     fn section(&self, site: &Site, path: &str, mode: &str, more: &str) -> String {
         let (core, cache) = (self.core.lun(path), self.cache.lun(path));
         format!(
-            "[volume.v]\ncore = \"{}\"\ncache = \"{}\"\nmode = \"{mode}\"\nlisten = [\"unix:{}\"]\n{more}",
+            "[volume.v]\ncore = \"{}\"\ncache = \"{}\"\nmode = \"{mode}\"\nreservation = \"0x{path}\"\nlisten = [\"unix:{}\"]\n\
+             {more}",
             core.display(),
             cache.display(),
             site.path("v.nbd").display(),
@@ -85,7 +86,8 @@ fn is_lost_alone(mode: &str, which: Taken) {
     let mix = Mix { hot: CORE, ..Mix::default() };
     let then = std::thread::scope(|s| {
         let running = s.spawn(|| {
-            let end = load.run(&mut history, &mut Rng::new(7), &mix, || begun.elapsed() > Duration::from_secs(30));
+            let end =
+                load.run(&mut history, &mut Rng::new(7), &mix, || begun.elapsed() > Duration::from_secs(30));
             assert_eq!(end.expect("right data"), End::Lost, "{which:?}: it is served on");
             Instant::now()
         });
@@ -140,7 +142,9 @@ fn a_volume_that_is_fenced_from_both_is_lost_alone() {
 
 #[test]
 fn a_fence_is_seen_by_destaging_as_well() {
-    let Some(pair) = Pair::new("fenced destaging", "wb", "[volume.v.params]\ndestage-low = 0\n") else { return };
+    let Some(pair) = Pair::new("fenced destaging", "wb", "[volume.v.params]\ndestage-low = 0\n") else {
+        return;
+    };
     let daemon = pair.owner.daemon();
     pair.owner.ok(&["param", "set", "v", "destage-rate", "5"]);
     let mut history = History::new(CORE);
@@ -158,8 +162,41 @@ fn a_fence_is_seen_by_destaging_as_well() {
 }
 
 #[test]
+fn what_the_partner_has_is_not_opened() {
+    let Some(pair) = Pair::new("opening what the partner has", "wb", "") else { return };
+    let then = pair.bytes();
+    // Only registered: by the locks of its own host it would be alone.
+    let partner = pair.partner.daemon();
+    let (state, why) = pair.partner.status("v");
+    assert_eq!(state, "refused", "{why}");
+    assert!(
+        why.contains("key 0xa holds it, and this controller's is 0xb") && why.contains("Take it over"),
+        "{why}"
+    );
+    pair.is_untouched(Taken::Both, &then);
+    let daemon = pair.owner.daemon();
+    let mut history = History::new(CORE);
+    pair.owner.load("v").write(&mut history, 0..2048, false).expect("written");
+    daemon.kill().expect("it lived");
+    pair.take(Taken::Both);
+    let then = pair.bytes();
+    let daemon = pair.owner.daemon();
+    let (state, why) = pair.owner.status("v");
+    assert_eq!(state, "refused", "{why}");
+    assert!(why.contains("key 0xb holds it"), "{why}");
+    pair.is_untouched(Taken::Both, &then);
+    pair.partner.ok(&["volume", "start", "v"]);
+    pair.partner.verified("v", &mut history, Some(Crash::Killed));
+    partner.stop().expect("a clean stop");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_start_against_a_fence_writes_nothing_and_is_lost() {
     let Some(pair) = Pair::new("starts against a fence", "wb", "") else { return };
+    // As one that looked before the partner took the array: it is not asked.
+    let blind = pair.section(&pair.owner, "a", "wb", "").replace("reservation = \"0xa\"\n", "");
+    pair.owner.configure(&blind);
     let daemon = pair.owner.daemon();
     let mut history = History::new(CORE);
     pair.owner.load("v").write(&mut history, 0..2048, false).expect("written");
@@ -168,7 +205,7 @@ fn a_start_against_a_fence_writes_nothing_and_is_lost() {
     let then = pair.bytes();
     let daemon = pair.owner.daemon();
     assert!(pair.owner.wait_for("v", "lost").contains("EBADE"));
-    assert!(pair.bytes() == then, "a start has written");
+    pair.is_untouched(Taken::Both, &then);
     let why = pair.owner.refused(&["volume", "start", "v"]);
     assert!(why.contains("lost") && why.contains("EBADE"), "{why}");
     let partner = pair.partner.daemon();

@@ -106,7 +106,12 @@ impl DeviceFile {
             failures: Failures::default(),
             refusal_said: false.into(),
         };
-        Ok(DeviceFile { handle: Arc::new(handle), user: User::sharing(), start: 0, silence: Silence::default() })
+        Ok(DeviceFile {
+            handle: Arc::new(handle),
+            user: User::sharing(),
+            start: 0,
+            silence: Silence::default(),
+        })
     }
 
     /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.

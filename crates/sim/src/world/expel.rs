@@ -63,7 +63,8 @@ impl<E: Subject> World<E> {
         self.trace.note(self.now, "expelled", id, 0);
         for shard in 0..self.inbox.len() {
             let due = self.hop(shard);
-            self.inbox[shard].push_back((due, Mail::Event(Event::Control(id, Control::Expel("taken".into())))));
+            self.inbox[shard]
+                .push_back((due, Mail::Event(Event::Control(id, Control::Expel("taken".into())))));
         }
     }
 }

@@ -12,9 +12,9 @@ use loligo_ceph::lock_record::LockRecord;
 use loligo_ceph::{AttachedImage, CephError, Notice};
 use loligo_format::superblock::Superblock;
 use loligo_log::say;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Weak};
 
 /// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct HeldImage {
     pub(super) unserved: Option<Unserved>,
     /// Of the volume's devices: once they are silent nothing is sent to the cluster either.
     pub(super) silence: Silence,
+    /// The name of this controller in the image's metadata.
+    pub(super) identity: String,
 }
 
 /// A cache through which nobody was served yet, as it was found.
