@@ -86,7 +86,9 @@ impl UncachedEngine {
             fx.extend(id.map(|id| Effect::Answer(Reply { id, result: Err(ReqError::Io) })));
         }
         // They were not asked of the core yet, and are not going to be.
-        std::mem::take(&mut self.next).into_iter().for_each(|key| drop(self.tasks.remove(key)));
+        for key in std::mem::take(&mut self.next) {
+            self.tasks.remove(key);
+        }
     }
 
     /// From now on nothing but reads is answered, because of `why`.
