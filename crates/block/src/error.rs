@@ -51,6 +51,16 @@ impl IoError {
         IoError { kind, errno, context: context.into() }
     }
 
+    /// The words for an error of kind [`IoKind::Fenced`]: the array's, or those of a device that fell silent because of such a one.
+    pub fn words_of_fence(&self) -> String {
+        match self.errno {
+            0 => self.to_string(),
+            _ => format!(
+                "fenced: the array refuses this controller's writes (EBADE), its partner has it: {self}"
+            ),
+        }
+    }
+
     /// True if the device answers nothing else from now on: no other place on it is worth a try.
     pub fn is_final(&self) -> bool {
         matches!(self.kind, IoKind::Gone | IoKind::Fenced)

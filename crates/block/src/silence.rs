@@ -6,30 +6,16 @@ use std::sync::{Arc, OnceLock};
 /// The reason why devices are silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The array has fenced this controller: it refused an operation, with these words.
+    /// The array has fenced this controller, in these words.
     Fenced(String),
     /// Their user was ended at once.
     Ended,
 }
 
-impl Cause {
-    /// The words for `error`, by which the array has refused an operation, or a silent device did.
-    pub fn words(error: &IoError) -> String {
-        match error.errno {
-            // It says so itself.
-            0 => error.to_string(),
-            _ => Cause::Fenced(error.to_string()).to_string(),
-        }
-    }
-}
-
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Cause::Fenced(words) => write!(
-                f,
-                "fenced: the array refuses this controller's writes (EBADE), its partner has it: {words}"
-            ),
+            Cause::Fenced(words) => f.write_str(words),
             Cause::Ended => f.write_str("ended at once, by order"),
         }
     }
@@ -58,7 +44,7 @@ impl Silence {
     /// Begins it if `error` says that this controller is fenced.
     pub fn hear(&self, error: &IoError) {
         if error.kind == IoKind::Fenced {
-            self.begin(Cause::Fenced(error.to_string()));
+            self.begin(Cause::Fenced(error.words_of_fence()));
         }
     }
 

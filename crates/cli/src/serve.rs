@@ -8,9 +8,10 @@ use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
 use loligo_volume::core::CoreSpec;
-use loligo_volume::options::{BlockOptions, CacheOptions, RbdOptions, Rotational, ServeOptions};
+use loligo_volume::options::{
+    BlockOptions, CacheOptions, RbdOptions, ReservationKey, Rotational, ServeOptions,
+};
 use loligo_volume::profile::Profile;
-use loligo_volume::reservation::ReservationKey;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -6,7 +6,6 @@ use crate::bug::{Bug, planted};
 use crate::engine::Engine;
 use crate::io_tag::{Done, IoTag};
 use crate::refusal::{ControlError, Failure};
-use loligo_block::silence::Cause;
 use loligo_block::{IoError, IoKind, ReqError};
 
 impl Engine {
@@ -18,7 +17,7 @@ impl Engine {
     /// Looks whether `error` of a device says that it is not ours any more.
     pub(crate) fn look_for_fence(&mut self, now: Nanos, error: &IoError, fx: &mut Vec<Effect>) {
         if error.kind == IoKind::Fenced && !planted(self.cfg.bug, Bug::FencedTakenForFailed) {
-            self.expel(now, Cause::words(error), fx);
+            self.expel(now, error.words_of_fence(), fx);
         }
     }
 

@@ -7,7 +7,6 @@
 use crate::api::{Dev, Effect, Nanos};
 use crate::refusal::{Failure, Step};
 use crate::stats::Stats;
-use loligo_block::silence::Cause;
 use loligo_block::{
     Answer, Buf, Extent, IoError, IoKind, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Tag,
 };
@@ -170,7 +169,7 @@ impl UncachedEngine {
     ) {
         let key = tag as usize;
         if let Some(e) = result.as_ref().err().filter(|e| e.kind == IoKind::Fenced) {
-            self.expel(Cause::words(e), fx);
+            self.expel(e.words_of_fence(), fx);
         }
         if self.flushing.first() == Some(&key) {
             let mut over = std::mem::take(&mut self.flushing);

@@ -4,7 +4,6 @@
 mod bad;
 mod control;
 mod exchange;
-mod expel;
 mod freeze;
 mod judge;
 mod rescue;
@@ -13,6 +12,7 @@ mod worn;
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
+use crate::expelled::{self, Expelled};
 use crate::marks::Marks;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -22,7 +22,6 @@ use crate::trace::Trace;
 use control::Controlling;
 use exchange::Gates;
 pub use exchange::Noted;
-use expel::Expelled;
 use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_engine::api::{Control, ControlId, Dev, Effect, Event};
@@ -466,7 +465,7 @@ impl<E: Subject> World<E> {
         self.watch_worn();
         let Some(engine) = &mut self.engine else { return Ok(()) };
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
-        fx.iter().skip(judged).try_for_each(expel::judge)?;
+        fx.iter().skip(judged).try_for_each(expelled::judge)?;
         for effect in fx {
             match effect {
                 Effect::Io(Dev::Core, op) if held && op.changes_data() => {

@@ -26,7 +26,7 @@ pub mod probe;
 pub mod profile;
 pub mod rbd;
 mod refusals;
-pub mod reservation;
+mod reservation;
 mod served_label;
 pub mod signals;
 pub mod stats;

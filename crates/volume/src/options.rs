@@ -3,11 +3,11 @@
 mod block;
 mod check;
 mod rbd;
+mod reservation_key;
 
 use crate::core::CoreSpec;
 use crate::labelled_core::Wanted;
 use crate::last_cache::LastCache;
-use crate::reservation::ReservationKey;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
@@ -17,6 +17,7 @@ use std::path::PathBuf;
 pub use block::{BlockOptions, Rotational};
 pub(crate) use check::check;
 pub use rbd::RbdOptions;
+pub use reservation_key::ReservationKey;
 
 /// The most shards of an image's cache: one thread has all of them.
 pub(crate) const IMAGE_SHARDS: u16 = 32;

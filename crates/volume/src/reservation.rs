@@ -2,7 +2,7 @@
 //! says whose a device is.
 
 use crate::cache;
-use crate::options::{CacheOptions, ServeOptions};
+use crate::options::{CacheOptions, ReservationKey, ServeOptions};
 use crate::pool::PoolSpec;
 use anyhow::{Result, bail};
 use loligo_block::keys::RESERVATION;
@@ -10,30 +10,11 @@ use loligo_block::{DeviceFile, keyed};
 use loligo_pair::fence::{BlockFence, Fence, FenceError, KIND, Shown};
 use loligo_pair::reservation::Key;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The time that an array has to say whose it is.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// The key of this controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReservationKey(Key);
-
-impl FromStr for ReservationKey {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ReservationKey, String> {
-        let digits = text.strip_prefix("0x").unwrap_or_default();
-        match u64::from_str_radix(digits, 16) {
-            Ok(key) if key != 0 => Ok(ReservationKey(Key(key))),
-            Ok(_) | Err(_) => Err(format!(
-                "reservation = \"{text}\" is no key: give 0x and hexadecimal digits, 16 at most and not all 0"
-            )),
-        }
-    }
-}
 
 /// The devices of `o` that others may share: a pool stands for its shares.
 fn devices(o: &ServeOptions) -> Result<Vec<PathBuf>> {
@@ -156,14 +137,6 @@ mod tests {
         ] {
             let said = says(shown).unwrap_err();
             assert!(said.contains(why) && said.contains("Take it over"), "{said}");
-        }
-    }
-
-    #[test]
-    fn a_key_is_written_in_hexadecimal() {
-        assert_eq!("0xA".parse(), Ok(ReservationKey(Key(0xa))));
-        for bad in ["", "0x", "0x0", "a", "10", "0x12345678123456789", "0xg"] {
-            assert!(bad.parse::<ReservationKey>().is_err(), "{bad}");
         }
     }
 
