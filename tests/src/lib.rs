@@ -20,6 +20,7 @@ pub mod lossy;
 pub mod mounted;
 pub mod nbd;
 pub mod server;
+pub mod shared_array;
 pub mod skip;
 pub mod tidy;
 pub mod vm;

@@ -8,6 +8,7 @@ use crate::api::definition::Leave;
 use crate::api::listed::Listed;
 pub use crate::api::pool::{AttachCore, DetachCore, ResizeCore};
 use crate::api::status::Status;
+use crate::api::volume::{Bound, WhichSocket};
 pub use crate::api::volume::{ChangeState, FlushState, Param};
 use crate::names::{self, SOCKET};
 use crate::outcome::{Ended, NobodyThere, Outcome};
@@ -436,6 +437,33 @@ impl DaemonClient {
     pub fn stop(&self, name: &str, how: &Stop) -> Result<Status> {
         names::check_name(name)?;
         self.run(name, "stop", json!(how))
+    }
+
+    /// Ends a volume at once; how it is then.
+    ///
+    /// # Errors
+    /// If there is no such volume.
+    pub fn end(&self, name: &str) -> Result<Status> {
+        names::check_name(name)?;
+        self.run(name, "end", json!({}))
+    }
+
+    /// Has a served volume listen on sockets of its definition; its exports then.
+    ///
+    /// # Errors
+    /// If one cannot be bound, or the volume is not served.
+    pub fn bind(&self, name: &str, which: &WhichSocket) -> Result<Bound> {
+        names::check_name(name)?;
+        self.0.call(Method::POST, &format!("/v1/volumes/{name}/bind"), Some(json!(which)))
+    }
+
+    /// Has a served volume let go of such sockets; its exports then.
+    ///
+    /// # Errors
+    /// As [`DaemonClient::bind`].
+    pub fn unbind(&self, name: &str, which: &WhichSocket) -> Result<Bound> {
+        names::check_name(name)?;
+        self.0.call(Method::POST, &format!("/v1/volumes/{name}/unbind"), Some(json!(which)))
     }
 
     /// Stops a volume and starts it as it is defined now; how it is then.

@@ -6,6 +6,7 @@
 pub mod clients;
 pub mod config;
 pub mod disk;
+mod expelled;
 pub mod faults;
 pub mod life;
 pub mod loligo;

@@ -24,6 +24,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
             "loligo-ceph",
             "loligo-client",
             "loligo-log",
+            "loligo-pair",
             "loligo-shard",
             "loligo-export",
         ],

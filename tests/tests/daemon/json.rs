@@ -107,6 +107,9 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("release", vec!["release", &own], "refused"),
         ("volume-attach", vec!["volume", "attach", "a", "--cache", &none, "--mode", "wb"], "refused"),
         ("volume-create", vec!["volume", "create", "a", "--core", &none, "--listen", "unix:/x"], "refused"),
+        ("volume-bind", vec!["volume", "bind", "a"], "refused"),
+        ("volume-unbind", vec!["volume", "unbind", "a", "tcp:127.0.0.1:1"], "refused"),
+        ("volume-end", vec!["volume", "end", "none"], "refused"),
         ("volume-delete", vec!["volume", "delete", "a"], "refused"),
         ("volume-detach", vec!["volume", "detach", "b"], "refused"),
         ("volume-forget", vec!["volume", "forget", "none"], "refused"),
@@ -150,6 +153,10 @@ fn every_command_that_does_what_it_is_to_says_so_in_json() {
     does(&site, &["flush", "c", "--no-wait"]);
     does(&site, &["volume", "resize", "c", "--size", "65m"]);
     does(&site, &["volume", "restart", "c"]);
+    does(&site, &["volume", "unbind", "c", &listen]);
+    assert_eq!(does(&site, &["volume", "bind", "c", &listen])["listen"][0], *listen);
+    assert_eq!(does(&site, &["volume", "end", "c"])["state"], "stopped");
+    does(&site, &["volume", "start", "c"]);
     assert_eq!(does(&site, &["volume", "stop", "c", "--flush"])["state"], "stopped");
     does(&site, &["volume", "forget", "c"]);
     does(&site, &["volume", "start", "c"]);
