@@ -87,7 +87,7 @@ fn has_none(why: &FenceError) -> bool {
     match why {
         FenceError::Unsupported { .. } => true,
         FenceError::Io { why, .. } => why.raw_os_error() == Some(libc::ENODATA),
-        FenceError::Conflict { .. } | FenceError::NotConfirmed { .. } | FenceError::TimedOut { .. } => false,
+        _ => false,
     }
 }
 
