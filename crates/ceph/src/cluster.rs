@@ -59,6 +59,8 @@ const VALUE: usize = 256;
 pub enum Purpose {
     /// To look: it gives up where nobody answers.
     Look,
+    /// To read and write as any client does: it waits as long as it takes, and nothing keeps it from sending.
+    Use,
     /// To be the owner of an image: what is under way waits for OSDs as long as it takes. Before a snapshot its owner has so
     /// many times 5 s to get ready.
     Own {
@@ -113,6 +115,11 @@ impl Cluster {
                     cluster.set(option, PATIENCE)?;
                 }
             }
+            Purpose::Use => {
+                cluster.set("rados_osd_op_timeout", "0")?;
+                cluster.set("objecter_inflight_op_bytes", IN_FLIGHT_BYTES)?;
+                cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
+            }
             Purpose::Own { quiesce_attempts } => {
                 // What a client gives up may be carried out all the same, after what it sent later.
                 cluster.set("rados_osd_op_timeout", "0")?;
@@ -134,7 +141,7 @@ impl Cluster {
         // SAFETY: the handle is live.
         let connect = || unsafe { (lib.rados_connect)(cluster.handle) };
         let code = match purpose {
-            Purpose::Look => fence::unfenced(connect),
+            Purpose::Look | Purpose::Use => fence::unfenced(connect),
             Purpose::Own { .. } if is_left_out(Step::Silence) => fence::unfenced(connect),
             Purpose::Own { .. } => {
                 let (code, fence) = Fence::around(connect, OPENING).map_err(|why| unfenceable(&why))?;
