@@ -32,11 +32,12 @@ pub(crate) struct Report {
     pub(crate) errors: Vec<String>,
 }
 
-/// The worst operation of `report` on an image that was outstanding at some time from `from` to `to`, milliseconds since 1970.
+/// The worst operation of `report` on an image that was outstanding at some time from `from` to `to`, milliseconds since 1970. Of one
+/// that was due before, the time since `from` counts.
 pub(crate) fn worst(report: &Report, image: usize, write: bool, [from, to]: [f64; 2]) -> f64 {
     let of = report.ops.iter().filter(|op| op.image == image && op.write == write);
     let within = of.filter(|op| op.due_ms <= to && op.due_ms + op.took_ms >= from);
-    within.map(|op| op.took_ms).fold(0.0, f64::max)
+    within.map(|op| op.due_ms + op.took_ms - op.due_ms.max(from)).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -48,7 +49,8 @@ mod tests {
         let op = |due_ms, took_ms| Op { image: 0, write: true, due_ms, took_ms };
         let ops = vec![op(0.0, 900.0), op(990.0, 50.0), op(1500.0, 30.0), op(3000.0, 700.0)];
         let report = Report { ops, counts: Vec::new(), errors: Vec::new() };
-        assert_eq!(worst(&report, 0, true, [1000.0, 2000.0]), 50.0, "one that began before counts whole");
+        assert_eq!(worst(&report, 0, true, [1000.0, 2000.0]), 40.0, "of the one before its time since then");
+        assert_eq!(worst(&report, 0, true, [950.0, 980.0]), 0.0);
         assert_eq!(worst(&report, 0, true, [2000.0, 4000.0]), 700.0);
         assert_eq!(worst(&report, 0, false, [0.0, 4000.0]), 0.0);
     }

@@ -90,6 +90,7 @@ impl Outcome {
                 "rate": options.rate,
                 "freeze_seconds": options.freeze.as_secs(),
                 "fsck": options.fsck,
+                "set": options.set,
             }),
             seed,
             versions: [ceph, format!("loligo {}", env!("CARGO_PKG_VERSION"))],
@@ -160,9 +161,10 @@ impl Outcome {
         RowSummary { row, runs, verdicts, unexpected, met }
     }
 
-    /// True if a run lost data, read it wrong, had a late write land, or a store is damaged.
-    pub fn is_harmed(&self) -> bool {
-        self.runs.iter().any(Run::is_harmed) || self.fsck.iter().any(|fsck| !fsck.is_clean())
+    /// True if a run lost data, read it wrong, had a late write land or was not played to its end, or a store is damaged.
+    pub fn has_failed(&self) -> bool {
+        let is_bad = |run: &Run| run.is_harmed() || run.failed.is_some();
+        self.runs.iter().any(is_bad) || self.fsck.iter().any(|fsck| !fsck.is_clean())
     }
 
     /// The worst of each row.

@@ -12,6 +12,7 @@ use crate::facts::Facts;
 use crate::rng::SplitMix64;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_ceph::monitors::Monitors;
+use loligo_lab::config::{LabConfig, key_value};
 use loligo_lab::fail::now_ms;
 use loligo_lab::pairs::place::Controller;
 use std::collections::BTreeSet;
@@ -64,6 +65,9 @@ pub struct Options {
     /// Check the stores of the OSDs of a row once it is over: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     pub fsck: String,
+    /// An option of Ceph in the labs, as mon.mon_lease=1 (repeatable)
+    #[arg(long, value_name = "SECTION.OPTION=VALUE", value_parser = key_value)]
+    pub set: Vec<(String, String)>,
     /// Leave the labs behind, stopped
     #[arg(long)]
     pub keep: bool,
@@ -95,7 +99,9 @@ pub fn run(place: &Place, options: &Options) -> Result<Outcome> {
             continue;
         }
         player.say(&format!("a lab of {} pairs in {}", options.pairs, folder(name).display()));
-        let mut lab = Scene::new(place, folder(name), options.pairs, agents, options.keep)?;
+        let set = options.set.iter().cloned().collect();
+        let config = LabConfig { pairs: options.pairs, agents, set, ..LabConfig::default() };
+        let mut lab = Scene::new(place, folder(name), config, options.keep)?;
         for row in rows {
             player.row(&mut lab, row, &mut outcome)?;
         }

@@ -53,8 +53,7 @@ impl Drop for Scene<'_> {
 
 impl<'a> Scene<'a> {
     /// Brings a lab up in `dir`.
-    pub(crate) fn new(place: &'a Place, dir: PathBuf, pairs: u32, agents: bool, keep: bool) -> Result<Scene<'a>> {
-        let config = LabConfig { pairs, agents, ..LabConfig::default() };
+    pub(crate) fn new(place: &'a Place, dir: PathBuf, config: LabConfig, keep: bool) -> Result<Scene<'a>> {
         // It goes whatever becomes of what follows.
         let mut scene = Scene { place, dir, config, is_up: true, keep };
         if let Err(error) = scene.begin() {
@@ -301,7 +300,7 @@ impl<'a> Scene<'a> {
         status::command(&self.dir, Some("client"), &self.place.binary.display().to_string(), args)
     }
 
-    /// The path of the client's keyring, which the configuration names for it.
+    /// The image in a pool, as the client names it.
     pub(crate) fn image(&self, pool: &str) -> String {
         format!("{pool}/{NAME}?conf={}&id={}", self.dir.join("ceph.conf").display(), up::CLIENT)
     }
@@ -313,6 +312,10 @@ impl<'a> Scene<'a> {
         let folder = tempfile::tempdir().context("a folder for the check of a store")?;
         let lun = Controller::home(osd).node.backing(&at, &osd_lun(osd));
         std::os::unix::fs::symlink(&lun, folder.path().join("block"))?;
+        let home = Controller::home(osd).osd_dir(&at, osd);
+        for file in ["fsid", "type"] {
+            std::fs::copy(home.join(file), folder.path().join(file)).with_context(|| format!("{file} of osd.{osd}"))?;
+        }
         let path = folder.path().display().to_string();
         let ceph = self.ceph()?.within(FSCK);
         match ceph.tool("ceph-bluestore-tool", &["fsck", "--deep", "1", "--path", &path]) {

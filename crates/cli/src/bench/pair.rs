@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// active and clean. The client writes and reads 4 KiB by librbd at fixed times, 30 % reads, on an image of three copies and on one
 /// of two. Each read is compared with the last acknowledged write and those under way, and at the end every block that was
 /// written is read back. The longest operation counts from when it was due. Exit status 1: a run lost data, read it wrong, had
-/// a late write land, or left a store that fsck finds damaged. A target that was missed is printed as MISSED and is no error.
+/// a late write land, left a store that fsck finds damaged, or was not played to its end. A target that was missed is printed as MISSED and is no error.
 /// Takes about 90 minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Rows:
@@ -63,7 +63,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     }
 }
 
-/// True if a run did harm.
+/// True if a run did harm, or failed.
 fn play(a: &Args) -> Result<bool> {
     let folder = a.report.as_ref().and_then(|path| path.parent());
     if let Some(folder) = folder.filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
@@ -83,7 +83,7 @@ fn play(a: &Args) -> Result<bool> {
         out!("{}\n\n{}\n", outcome.table().text(), outcome.times().text());
         outcome.notes().iter().for_each(|line| outln!("{line}"));
     }
-    Ok(outcome.is_harmed())
+    Ok(outcome.has_failed())
 }
 
 /// Runs the client.
