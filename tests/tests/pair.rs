@@ -13,9 +13,13 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Nothing where a lab of pairs cannot be.
 fn alone(what: &str) -> Option<MutexGuard<'static, ()>> {
-    let missing = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "ip"].iter().find(|p| !installed(p));
+    let missing = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "ip"]
+        .iter()
+        .find(|p| !installed(p));
     let why = match missing {
-        Some(program) => Some(format!("{program} is missing: apt-get install ceph-mon ceph-mgr ceph-osd iproute2")),
+        Some(program) => {
+            Some(format!("{program} is missing: apt-get install ceph-mon ceph-mgr ceph-osd iproute2"))
+        }
         None if !root() => Some("network namespaces need root".to_owned()),
         None => fuse().err(),
     };
@@ -58,7 +62,10 @@ fn unharmed(outcome: &Value, rows: usize) {
             for what in ["errors", "stuck", "stale", "wrong", "lost"] {
                 assert_eq!(number(&counts[what]), 0, "{name}: {what}: {run:#}");
             }
-            assert!(number(&counts["writes"]) > 100 && number(&counts["read_back"]) > 500, "{name}: {counts}");
+            assert!(
+                number(&counts["writes"]) > 100 && number(&counts["read_back"]) > 500,
+                "{name}: {counts}"
+            );
         }
     }
     for row in outcome["rows"].as_array().expect("rows") {
@@ -93,5 +100,9 @@ fn all_faults_lose_nothing_on_three_pairs() {
     let outcome = play(&["--runs", "2"]);
     unharmed(&outcome, 20);
     let clean = outcome["fsck"].as_array().expect("checks of stores").iter();
-    assert!(clean.clone().count() >= 10 && clean.clone().all(|f| f["said"] == "fsck success"), "{}", outcome["fsck"]);
+    assert!(
+        clean.clone().count() >= 10 && clean.clone().all(|f| f["said"] == "fsck success"),
+        "{}",
+        outcome["fsck"]
+    );
 }

@@ -48,7 +48,8 @@ struct Of {
 
 impl Of {
     fn read(&self) -> Result<PairConfig> {
-        PairConfig::read(&self.config).map_err(|why| why.context(Ended::refused("the pair's file cannot be used".to_owned())))
+        PairConfig::read(&self.config)
+            .map_err(|why| why.context(Ended::refused("the pair's file cannot be used".to_owned())))
     }
 
     fn agent(&self) -> Result<AgentClient> {
@@ -172,7 +173,10 @@ fn order(of: &Of, order: Order, wait: u64, json: Json) -> Result<()> {
         Order::Giveback => (RoleName::Dual, RoleName::Normal),
     };
     if before.role != from {
-        bail!(Ended::refused(format!("the role is {}, and the order needs {from}: see 'loligo pair status'", before.role)));
+        bail!(Ended::refused(format!(
+            "the role is {}, and the order needs {from}: see 'loligo pair status'",
+            before.role
+        )));
     }
     let known = agent.history()?.len();
     agent.order(order)?;

@@ -126,7 +126,11 @@ impl Lane {
         }
         let counts = &mut self.ledger.lock().counts;
         if counts.errors > 0 {
-            bail!("{} writes of {count} failed before the load: {}", counts.errors, self.errors.lock().join("; "));
+            bail!(
+                "{} writes of {count} failed before the load: {}",
+                counts.errors,
+                self.errors.lock().join("; ")
+            );
         }
         *counts = super::ledger::Counts::default();
         Ok(())
@@ -216,7 +220,8 @@ impl Lane {
         }
         let now = Instant::now();
         let mut ops = self.ops.lock();
-        let stuck: Vec<Op> = ops.outstanding.values().map(|(write, due)| self.op(*write, *due, now)).collect();
+        let stuck: Vec<Op> =
+            ops.outstanding.values().map(|(write, due)| self.op(*write, *due, now)).collect();
         ops.outstanding.clear();
         let count = stuck.len() as u64;
         ops.ended.extend(stuck);

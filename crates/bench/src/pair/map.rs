@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn the_time_of_an_epoch_and_the_states_of_osds_are_read() {
-        let map = json!({"modified": "2026-11-27T21:28:13.250000+0000", "osds": [{"osd": 3, "up": 0, "in": 1}]});
+        let map =
+            json!({"modified": "2026-11-27T21:28:13.250000+0000", "osds": [{"osd": 3, "up": 0, "in": 1}]});
         assert_eq!(modified(&map), Some(1_795_814_893_250));
         assert_eq!(states(&map), [(3, [false, true])].into());
     }

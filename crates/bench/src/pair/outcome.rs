@@ -87,6 +87,7 @@ impl Outcome {
                 "rows": rows,
                 "runs": options.runs,
                 "pairs": options.pairs,
+                "mons": options.mons,
                 "rate": options.rate,
                 "freeze_seconds": options.freeze.as_secs(),
                 "fsck": options.fsck,
@@ -103,8 +104,8 @@ impl Outcome {
         }
     }
 
-    /// Draws the rows up, once all is played.
-    pub fn sum_up(&mut self) {
+    /// Draws the rows up.
+    pub(crate) fn sum_up(&mut self) {
         let mut rows: Vec<Row> = Vec::new();
         for run in &self.runs {
             if !rows.contains(&run.row) {
@@ -131,7 +132,8 @@ impl Outcome {
             .collect();
         let mut unexpected = Vec::new();
         for run in self.of(row) {
-            let mut say = |what: String| unexpected.push(format!("run {} on {}: {what}", run.number, run.target));
+            let mut say =
+                |what: String| unexpected.push(format!("run {} on {}: {what}", run.number, run.target));
             if let Some(why) = &run.failed {
                 say(format!("not played to its end: {why}"));
                 continue;
@@ -170,13 +172,32 @@ impl Outcome {
     /// The worst of each row.
     pub fn table(&self) -> Table {
         let mut table = Table::new([
-            "row", "runs", "r3 read", "r3 write", "r2 read", "r2 write", "giveback r3", "giveback r2", "errors", "lost",
-            "stale", "rejected", "landed", "takeovers", "outs", "fsck", "load", "target",
+            "row",
+            "runs",
+            "r3 read",
+            "r3 write",
+            "r2 read",
+            "r2 write",
+            "giveback r3",
+            "giveback r2",
+            "errors",
+            "lost",
+            "stale",
+            "rejected",
+            "landed",
+            "takeovers",
+            "outs",
+            "fsck",
+            "load",
+            "target",
         ]);
         for summary in &self.rows {
             let row = summary.row;
             let most = |of: &dyn Fn(&Run) -> Option<f64>| {
-                self.of(row).filter_map(of).reduce(f64::max).map_or_else(|| "-".to_owned(), |s| format!("{s:.2}"))
+                self.of(row)
+                    .filter_map(of)
+                    .reduce(f64::max)
+                    .map_or_else(|| "-".to_owned(), |s| format!("{s:.2}"))
             };
             let kind = |pool: &'static str, write: bool| {
                 most(&|run: &Run| {
@@ -214,7 +235,18 @@ impl Outcome {
 
     /// Where the time of each run goes, seconds after the fault.
     pub fn times(&self) -> Table {
-        let head = ["run", "detected", "fenced", "down", "started", "up", "given back", "before", "load", "load after"];
+        let head = [
+            "run",
+            "detected",
+            "fenced",
+            "down",
+            "started",
+            "up",
+            "given back",
+            "before",
+            "load",
+            "load after",
+        ];
         let mut table = Table::new(head);
         for run in &self.runs {
             let cell = |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |at| format!("{at:.2}"));

@@ -176,7 +176,8 @@ impl Run {
         let map: Vec<Mapped> =
             changes.into_iter().map(|change| Mapped { at: self.since(change.at_ms), change }).collect();
         let first = |what: &str| {
-            let is_it = |m: &&Mapped| m.change.what == what && m.at >= -1.0 && of.contains(&(m.change.osd as u32));
+            let is_it =
+                |m: &&Mapped| m.change.what == what && m.at >= -1.0 && of.contains(&(m.change.osd as u32));
             map.iter().find(is_it).map(|m| m.at)
         };
         self.times.down = first("down");

@@ -99,7 +99,8 @@ pub(crate) struct Plan {
 impl Row {
     /// Its name, as `--rows` has it.
     pub fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self).map_or_else(String::new, |value| value.get_name().to_owned())
+        clap::ValueEnum::to_possible_value(&self)
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// What is done and expected. A freeze lasts as long as `freeze`.

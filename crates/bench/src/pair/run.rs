@@ -53,6 +53,9 @@ pub struct Options {
     /// Nodes of two controllers; with two there is no pool of three copies
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=8))]
     pub pairs: u32,
+    /// Monitors: one lies on none of the controllers, several on the first controllers of nodes [default: 3, or 1 with two nodes]
+    #[arg(long, value_name = "N")]
+    pub mons: Option<u32>,
     /// Operations a second on each image
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub rate: u32,
@@ -80,15 +83,20 @@ impl Options {
     }
 }
 
-/// Plays the rows. What is found is in the outcome, also that data was lost.
+/// Plays the rows. What is found is in the outcome, also that data was lost. `each` is called with it after each row.
 ///
 /// # Errors
-/// If a lab does not come up, or after an interrupt.
-pub fn run(place: &Place, options: &Options) -> Result<Outcome> {
+/// If a lab does not come up, or after an interrupt, or if `each` fails.
+pub fn run(
+    place: &Place,
+    options: &Options,
+    mut each: impl FnMut(&Outcome) -> Result<()>,
+) -> Result<Outcome> {
     ensure!(options.runs > 0, "at least one run is needed");
     let begun = now_ms();
     let seed = options.seed.unwrap_or(begun);
-    let parent = place.dir.canonicalize().with_context(|| format!("the folder {}: create it", place.dir.display()))?;
+    let parent =
+        place.dir.canonicalize().with_context(|| format!("the folder {}: create it", place.dir.display()))?;
     let folder = |name: &str| parent.join(format!("loligo-pair-{}-{name}", std::process::id()));
     let mut outcome = Outcome::new(options, seed, Facts::of(&parent), load_average());
     let mut player = Player { place, options, dice: SplitMix64::new(seed), begun: Instant::now() };
@@ -100,10 +108,13 @@ pub fn run(place: &Place, options: &Options) -> Result<Outcome> {
         }
         player.say(&format!("a lab of {} pairs in {}", options.pairs, folder(name).display()));
         let set = options.set.iter().cloned().collect();
-        let config = LabConfig { pairs: options.pairs, agents, set, ..LabConfig::default() };
+        let config =
+            LabConfig { pairs: options.pairs, mons: options.mons, agents, set, ..LabConfig::default() };
         let mut lab = Scene::new(place, folder(name), config, options.keep)?;
         for row in rows {
             player.row(&mut lab, row, &mut outcome)?;
+            outcome.sum_up();
+            each(&outcome)?;
         }
         drop(lab);
     }
@@ -159,7 +170,14 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn play(&self, lab: &Scene<'_>, plan: &Plan, victim: Controller, osds: &[u32], run: &mut Run) -> Result<()> {
+    fn play(
+        &self,
+        lab: &Scene<'_>,
+        plan: &Plan,
+        victim: Controller,
+        osds: &[u32],
+        run: &mut Run,
+    ) -> Result<()> {
         let monitors = lab.monitors()?;
         // The start state: nothing of an earlier fault is left.
         lab.mend()?;

@@ -133,7 +133,8 @@ impl<'a> Scene<'a> {
             let has = !PairConfig::read(&path)?.controller.values().all(|c| c.power_off.is_empty());
             if has != power {
                 self.stop()?;
-                std::fs::write(&path, toml::to_string(&pair)?).context("writing the description of a pair")?;
+                std::fs::write(&path, toml::to_string(&pair)?)
+                    .context("writing the description of a pair")?;
             }
         }
         Ok(())
@@ -212,7 +213,9 @@ impl<'a> Scene<'a> {
             let other = status.units.iter().find(|unit| !at_home(unit));
             match (status.role, other) {
                 (RoleName::Normal, None) => None,
-                (RoleName::Normal, Some(unit)) => Some(format!("{} on {controller} is {}", unit.name, unit.state)),
+                (RoleName::Normal, Some(unit)) => {
+                    Some(format!("{} on {controller} is {}", unit.name, unit.state))
+                }
                 (role, _) => Some(format!("{controller} is {role} ({})", status.why)),
             }
         };
@@ -279,7 +282,9 @@ impl<'a> Scene<'a> {
     pub(crate) fn counters(&self, node: Node) -> Result<Counters> {
         let status = status::status(&self.dir)?;
         let array = status.arrays.iter().find(|array| array.node == node.to_string());
-        let luns = array.and_then(|array| array.luns.as_ref()).with_context(|| format!("the array of {node} is silent"))?;
+        let luns = array
+            .and_then(|array| array.luns.as_ref())
+            .with_context(|| format!("the array of {node} is silent"))?;
         let mut sum = Counters::default();
         for counters in luns.iter().flat_map(|lun| lun.counters.values()) {
             sum.written += counters.written;
@@ -314,7 +319,8 @@ impl<'a> Scene<'a> {
         std::os::unix::fs::symlink(&lun, folder.path().join("block"))?;
         let home = Controller::home(osd).osd_dir(&at, osd);
         for file in ["fsid", "type"] {
-            std::fs::copy(home.join(file), folder.path().join(file)).with_context(|| format!("{file} of osd.{osd}"))?;
+            std::fs::copy(home.join(file), folder.path().join(file))
+                .with_context(|| format!("{file} of osd.{osd}"))?;
         }
         let path = folder.path().display().to_string();
         let ceph = self.ceph()?.within(FSCK);
@@ -334,7 +340,8 @@ fn unclean(monitors: &Monitors) -> Option<String> {
     let status: Value = serde_json::from_str(&text).unwrap_or_default();
     let all = status["pgmap"]["num_pgs"].as_u64().unwrap_or(0);
     let states = status["pgmap"]["pgs_by_state"].as_array().into_iter().flatten();
-    let clean = |state: &&Value| state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"));
+    let clean =
+        |state: &&Value| state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"));
     let sum: u64 = states.filter(clean).filter_map(|state| state["count"].as_u64()).sum();
     let (up, osds) = (status["osdmap"]["num_up_osds"].as_u64(), status["osdmap"]["num_osds"].as_u64());
     let is_in = status["osdmap"]["num_in_osds"].as_u64() == osds;
@@ -342,7 +349,11 @@ fn unclean(monitors: &Monitors) -> Option<String> {
         return None;
     }
     let number = |n: Option<u64>| n.unwrap_or(0);
-    Some(format!("{sum} of {all} placement groups are active and clean, {} of {} OSDs up", number(up), number(osds)))
+    Some(format!(
+        "{sum} of {all} placement groups are active and clean, {} of {} OSDs up",
+        number(up),
+        number(osds)
+    ))
 }
 
 /// The present epoch of the map of OSDs, however long the monitors take.

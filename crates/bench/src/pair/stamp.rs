@@ -32,7 +32,9 @@ impl Stamp {
         for (at, word) in words.into_iter().enumerate() {
             bytes[8 + at * 8..16 + at * 8].copy_from_slice(&word.to_le_bytes());
         }
-        let mut rng = SplitMix64::new(self.run ^ self.block.rotate_left(20) ^ self.sequence.rotate_left(44) ^ self.image);
+        let mut rng = SplitMix64::new(
+            self.run ^ self.block.rotate_left(20) ^ self.sequence.rotate_left(44) ^ self.image,
+        );
         for piece in bytes[HEAD..SUMMED].chunks_mut(8) {
             piece.copy_from_slice(&rng.next_u64().to_le_bytes()[..piece.len()]);
         }

@@ -4,6 +4,7 @@ use super::ended;
 use anyhow::{Result, bail};
 use loligo_bench::bed::Place;
 use loligo_bench::pair::client::{self, Load};
+use loligo_bench::pair::outcome::Outcome;
 use loligo_bench::pair::{self, Options};
 use loligo_log::{out, outln};
 use std::path::PathBuf;
@@ -70,15 +71,17 @@ fn play(a: &Args) -> Result<bool> {
         bail!("the report's folder {} is not there: make it, or give another --report", folder.display());
     }
     let place = Place { dir: a.dir.clone(), ..Place::here()? };
-    let mut outcome = pair::run(&place, &a.options)?;
-    outcome.sum_up();
-    let json = serde_json::to_string_pretty(&outcome)?;
-    if let Some(path) = &a.report {
-        std::fs::write(path, outcome.markdown())?;
-        std::fs::write(path.with_extension("json"), &json)?;
-    }
+    // After each row: an interrupt leaves the report of those before.
+    let write = |outcome: &Outcome| -> Result<()> {
+        if let Some(path) = &a.report {
+            std::fs::write(path, outcome.markdown())?;
+            std::fs::write(path.with_extension("json"), serde_json::to_string_pretty(outcome)?)?;
+        }
+        Ok(())
+    };
+    let outcome = pair::run(&place, &a.options, write)?;
     if a.json {
-        out!("{json}\n");
+        out!("{}\n", serde_json::to_string_pretty(&outcome)?);
     } else {
         out!("{}\n\n{}\n", outcome.table().text(), outcome.times().text());
         outcome.notes().iter().for_each(|line| outln!("{line}"));
