@@ -8,6 +8,7 @@ pub mod client;
 mod ledger;
 mod map;
 mod op;
+mod options;
 pub mod outcome;
 pub mod record;
 pub mod rows;
@@ -15,4 +16,5 @@ mod run;
 mod scene;
 mod stamp;
 
-pub use run::{Options, run};
+pub use options::Options;
+pub use run::run;

@@ -1,8 +1,8 @@
 //! What was found: all runs, and the table of the worst of each row.
 
+use super::options::Options;
 use super::record::Run;
 use super::rows::{Limit, Phase, Row};
-use super::run::Options;
 use crate::facts::Facts;
 use crate::table::Table;
 use serde::Serialize;

@@ -87,6 +87,8 @@ pub struct Run {
     pub rejected: u64,
     /// Writes that landed after the fence.
     pub landed: u64,
+    /// True if the array refused a write that was made by the victim's path after the takeover; nothing: none was made.
+    pub late_write_refused: Option<bool>,
     /// Takeovers, of any pair.
     pub takeovers: u32,
     /// OSDs that were marked out.
@@ -119,6 +121,7 @@ impl Run {
             client_errors: Vec::new(),
             rejected: 0,
             landed: 0,
+            late_write_refused: None,
             takeovers: 0,
             outs: 0,
             times: Times::default(),
@@ -141,7 +144,8 @@ impl Run {
 
     /// True if data was lost or read wrong, or a fence did not hold.
     pub(crate) fn is_harmed(&self) -> bool {
-        self.landed > 0 || self.sum(|c| c.lost + c.stale + c.wrong) > 0
+        let has_landed = self.landed > 0 || self.late_write_refused == Some(false);
+        has_landed || self.sum(|c| c.lost + c.stale + c.wrong) > 0
     }
 
     fn since(&self, at_ms: u64) -> f64 {

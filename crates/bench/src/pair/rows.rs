@@ -90,7 +90,7 @@ pub(crate) struct Plan {
     pub(crate) power: bool,
     /// OSDs are started by agents.
     pub(crate) agents: bool,
-    /// Late writes must have been rejected, or else nothing was tried.
+    /// A write by the victim's path is tried after the takeover, and must be rejected.
     pub(crate) rejects: bool,
     /// OSDs that are marked out in a run.
     pub(crate) outs: u32,

@@ -2,9 +2,10 @@
 
 use super::map;
 use super::op::{self, READY, Report, STOP};
+use super::options::Options;
 use super::outcome::{Fsck, Outcome};
 use super::record::{Run, Worst, load_average};
-use super::rows::{Phase, Plan, ROWS, Row};
+use super::rows::{Phase, Plan, Row};
 use super::scene::{self, Scene};
 use crate::bed::Place;
 use crate::child::Child;
@@ -12,12 +13,11 @@ use crate::facts::Facts;
 use crate::rng::SplitMix64;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_ceph::monitors::Monitors;
-use loligo_lab::config::{LabConfig, key_value};
+use loligo_lab::config::LabConfig;
 use loligo_lab::fail::now_ms;
 use loligo_lab::pairs::place::Controller;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::num::ParseIntError;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -36,52 +36,6 @@ const CLIENT: Duration = Duration::from_secs(400);
 const MONITORS: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-
-fn seconds(text: &str) -> Result<Duration, ParseIntError> {
-    text.parse().map(Duration::from_secs)
-}
-
-/// The settings by which it is played
-#[derive(Debug, clap::Args)]
-pub struct Options {
-    /// The rows to play [default: all]
-    #[arg(long, value_name = "ROW,...", value_delimiter = ',')]
-    pub rows: Vec<Row>,
-    /// Runs of each; the worst is reported
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub runs: u32,
-    /// Nodes of two controllers; with two there is no pool of three copies
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=8))]
-    pub pairs: u32,
-    /// Monitors: one lies on none of the controllers, several on the first controllers of nodes [default: 3, or 1 with two nodes]
-    #[arg(long, value_name = "N")]
-    pub mons: Option<u32>,
-    /// Operations a second on each image
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    pub rate: u32,
-    /// Seconds of a freeze
-    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
-    pub freeze: Duration,
-    /// The number that choices and contents come from [default: the time]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    /// Check the stores of the OSDs of a row once it is over: on or off
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
-    pub fsck: String,
-    /// An option of Ceph in the labs, as mon.mon_lease=1 (repeatable)
-    #[arg(long, value_name = "SECTION.OPTION=VALUE", value_parser = key_value)]
-    pub set: Vec<(String, String)>,
-    /// Leave the labs behind, stopped
-    #[arg(long)]
-    pub keep: bool,
-}
-
-impl Options {
-    /// The rows, in the order in which they are played.
-    pub(crate) fn rows(&self) -> Vec<Row> {
-        ROWS.into_iter().filter(|row| self.rows.is_empty() || self.rows.contains(row)).collect()
-    }
-}
 
 /// Plays the rows. What is found is in the outcome, also that data was lost. `each` is called with it after each row.
 ///
@@ -190,7 +144,7 @@ impl Player<'_> {
         let mut client = Client::start(lab, self.options.rate, run.seed)?;
         self.place.stop.sleep(BEFORE)?;
         run.fault_ms = lab.fail(plan, victim)?;
-        let given_back = self.mended(lab, plan, victim, osds, &monitors)?;
+        let given_back = self.mended(lab, plan, victim, run, osds, &monitors)?;
         self.place.stop.sleep(AFTER)?;
         let end = now_ms();
         let report = client.finish()?;
@@ -211,6 +165,7 @@ impl Player<'_> {
         lab: &Scene<'_>,
         plan: &Plan,
         victim: Controller,
+        run: &mut Run,
         osds: &[u32],
         monitors: &Monitors,
     ) -> Result<Option<u64>> {
@@ -221,6 +176,9 @@ impl Player<'_> {
                 break;
             }
             self.place.stop.sleep(LOOK)?;
+        }
+        if plan.rejects && lab.has_taken_over(victim) {
+            run.late_write_refused = Some(lab.refuses_late_write(victim)?);
         }
         self.place.stop.sleep(plan.lasts)?;
         lab.mend()?;

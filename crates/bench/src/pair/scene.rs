@@ -17,6 +17,8 @@ use loligo_lab::up::{self, UpOptions};
 use loligo_lab::{down, status};
 use loligo_pair::lun::Counters;
 use loligo_pair::machine::{Order, RoleName};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -163,8 +165,7 @@ impl<'a> Scene<'a> {
             Some(kind) => Ok(fail::fail(&self.dir, kind, &target, false)?.at_ms),
             None => {
                 let at = fail::now_ms();
-                let [a, b] = victim.node.controllers();
-                let partner = if a == victim { b } else { a };
+                let partner = partner(victim).context("a node has two controllers")?;
                 self.agent(partner)?.order(Order::Takeover)?;
                 Ok(at)
             }
@@ -190,14 +191,12 @@ impl<'a> Scene<'a> {
         self.controllers().into_iter().map(|c| (c, status(c))).collect()
     }
 
-    /// True if `side` of the pair runs all units.
+    /// True if the victim's partner runs all units. The victim is not asked: one that stands still does not answer for long.
     pub(crate) fn has_taken_over(&self, victim: Controller) -> bool {
-        let is_it = |(c, status): &(Controller, Option<Status>)| {
-            let Some(status) = status else { return false };
-            let runs = status.units.iter().all(|unit| unit.state == "running");
-            c.node == victim.node && *c != victim && status.role == RoleName::Dual && runs
-        };
-        self.statuses().iter().any(is_it)
+        let status = partner(victim).and_then(|c| self.agent(c).ok()?.status().ok());
+        status.is_some_and(|status| {
+            status.role == RoleName::Dual && status.units.iter().all(|unit| unit.state == "running")
+        })
     }
 
     /// Every agent that is not NORMAL with its own units, or the pair's OSDs; empty: all is as installed.
@@ -294,6 +293,31 @@ impl<'a> Scene<'a> {
         Ok(sum)
     }
 
+    /// Writes by the victim's path to its LUN what is there: true if the array refuses it, as it must after a takeover. The victim's
+    /// own processes may have nothing to write when the fence falls.
+    ///
+    /// # Errors
+    /// If the path fails otherwise.
+    pub(crate) fn refuses_late_write(&self, victim: Controller) -> Result<bool> {
+        #[repr(align(4096))]
+        struct Aligned([u8; 4096]);
+        let path = victim.lun(&self.at()?, &osd_lun(victim.osd()));
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::DSYNC | OFlags::CLOEXEC;
+        let mut label = Aligned([0; 4096]);
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            // The file of a model may have no page cache to go around.
+            Err(Errno::INVAL) => rustix::fs::open(&path, flags - OFlags::DIRECT, Mode::empty())?,
+            opened => opened?,
+        };
+        // The label of the store, which nobody changes meanwhile.
+        rustix::io::pread(&file, &mut label.0, 0)?;
+        match rustix::io::pwrite(&file, &label.0, 0) {
+            Ok(_) => Ok(false),
+            Err(Errno::BADE) => Ok(true),
+            Err(why) => Err(why).with_context(|| format!("a late write to {}", path.display())),
+        }
+    }
+
     /// Takes OSDs in that were marked out: an operator's work, once the array is mended.
     pub(crate) fn take_in(&self, monitors: &Monitors, osd: u32) -> Result<()> {
         let command = serde_json::json!({"prefix": "osd in", "ids": [osd.to_string()]});
@@ -329,6 +353,10 @@ impl<'a> Scene<'a> {
             Err(why) => Ok(format!("{why:#}")),
         }
     }
+}
+
+fn partner(of: Controller) -> Option<Controller> {
+    of.node.controllers().into_iter().find(|controller| *controller != of)
 }
 
 /// The reason why not every placement group is active and clean.

@@ -1,12 +1,12 @@
 //! `loligo bench pair`, and the client that it starts.
 
-use super::ended;
 use anyhow::{Result, bail};
 use loligo_bench::bed::Place;
+use loligo_bench::interrupt::exit_code;
 use loligo_bench::pair::client::{self, Load};
 use loligo_bench::pair::outcome::Outcome;
 use loligo_bench::pair::{self, Options};
-use loligo_log::{out, outln};
+use loligo_log::{out, outln, say};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,7 +60,10 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     match play(a) {
         Ok(true) => Ok(ExitCode::FAILURE),
         Ok(false) => Ok(ExitCode::SUCCESS),
-        Err(error) => ended(Err(error)),
+        Err(error) => {
+            say!("error: {error:#}");
+            Ok(ExitCode::from(exit_code(&error) as u8))
+        }
     }
 }
 
