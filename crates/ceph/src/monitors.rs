@@ -5,9 +5,6 @@ use crate::cluster::{Cluster, Purpose};
 use crate::spec::ImageSpec;
 use std::path::Path;
 
-/// Seconds after which a question that no majority of monitors answers fails.
-const PATIENCE: &str = "2";
-
 /// A connection to the monitors of a cluster.
 #[derive(Debug)]
 pub struct Monitors(Cluster);
@@ -26,9 +23,7 @@ impl Monitors {
             id: Some(name.trim_start_matches("client.").to_owned()),
             keyring: keyring.map(Path::to_owned),
         };
-        let cluster = Cluster::connect(&spec, Purpose::Look)?;
-        cluster.set("rados_mon_op_timeout", PATIENCE)?;
-        Ok(Monitors(cluster))
+        Ok(Monitors(Cluster::connect(&spec, Purpose::Ask)?))
     }
 
     /// Asks or tells by a command in JSON, and gives the answer's text. Any thread may, and several at once.
