@@ -344,7 +344,8 @@ impl World {
         };
         let is_out = matches!(ask, Ask::Owned(_, Deed::Out(_)));
         let may = changes && self.now <= self.troubles_until && self.rng.chance(1, 6);
-        if !may && !(is_out && self.rng.chance(1, 2)) {
+        let happens = may || (is_out && self.rng.chance(1, 2));
+        if !happens {
             return;
         }
         self.mark("trouble within a change");
