@@ -139,7 +139,7 @@ fn links(config: &PairConfig, me: Side, wire: &Wire, words: &Sender<Word>) -> Re
 }
 
 /// Keeps a second agent away from the folder, for as long as it lives.
-fn lock(run: &Path) -> Result<std::fs::File> {
+pub(crate) fn lock(run: &Path) -> Result<std::fs::File> {
     let path = run.join("pair.lock");
     let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path)?;
     let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 26] = [
     "cache-show",
     "config-check",
     "config-show",
@@ -19,6 +19,9 @@ const OTHERS: [&str; 23] = [
     "lab-power-status",
     "lab-status",
     "osd-list",
+    "pair-history",
+    "pair-run",
+    "pair-status",
     "param-get",
     "probe",
     "rbd-status",
@@ -103,6 +106,9 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("osd-prepare", prepare, "failed"),
         ("osd-release", vec!["osd", "release", "7"], "refused"),
         ("osd-remove", vec!["osd", "remove", "7"], "refused"),
+        ("pair-giveback", vec!["pair", "giveback", "--as", "a", "--config", &none], "refused"),
+        ("pair-setup", vec!["pair", "setup", "--as", "a", "--config", &none], "refused"),
+        ("pair-takeover", vec!["pair", "takeover", "--as", "a", "--config", &none], "refused"),
         ("param-set", vec!["param", "set", "a", "nothing", "1"], "refused"),
         ("release", vec!["release", &own], "refused"),
         ("volume-attach", vec!["volume", "attach", "a", "--cache", &none, "--mode", "wb"], "refused"),

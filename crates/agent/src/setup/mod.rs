@@ -6,6 +6,7 @@ mod cluster;
 
 use crate::config::PairConfig;
 use crate::luns::Luns;
+use crate::osd::Osd;
 use anyhow::{Context, Result, bail, ensure};
 use cluster::Cluster;
 use loligo_pair::fence::Fence;
@@ -102,9 +103,17 @@ fn probe(config: &PairConfig, me: Side, lun: LunId) -> Result<()> {
 /// Takes `me` away from all LUNs, and sets the cluster's options back.
 ///
 /// # Errors
-/// If a path fails, or the cluster refuses.
+/// If an agent or an OSD runs on this side, a path fails, or the cluster refuses.
 pub fn unregister(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
     let config = Arc::new(config.clone());
+    // Without its key an OSD would lose its array.
+    let _alone =
+        crate::run::lock(&config.controller[&me].run).context("registrations stay while the agent runs")?;
+    for osd in &config.osd {
+        if let Some(pid) = Osd::new(&config, osd, me).process() {
+            bail!("osd.{} runs here (process {}): stop it first", osd.id, pid.as_raw_nonzero());
+        }
+    }
     let luns = Luns::new(config.clone(), me)?;
     let plan = config.plan(me)?;
     let mut done = Vec::new();
