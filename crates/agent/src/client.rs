@@ -1,8 +1,9 @@
 //! A client of an agent's socket.
 
 use crate::status::{HistoryEntry, Status};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use loligo_client::client::Client;
+use loligo_client::outcome::Ended;
 use loligo_pair::machine::Order;
 use std::path::Path;
 
@@ -14,8 +15,14 @@ impl AgentClient {
     /// The agent whose socket is at `path`.
     ///
     /// # Errors
-    /// If there can be no client.
+    /// If no agent listens there.
     pub fn at(path: &Path) -> Result<AgentClient> {
+        if let Err(why) = std::os::unix::net::UnixStream::connect(path) {
+            bail!(Ended::refused(format!(
+                "no agent answers at {} ({why}): 'loligo pair run' starts it",
+                path.display()
+            )));
+        }
         Ok(AgentClient(Client::over("the agent of the pair", path)?))
     }
 
