@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time that a process of an OSD has to say its banner.
-const BANNER: Duration = Duration::from_millis(150);
+const BANNER: Duration = Duration::from_millis(300);
 
 /// The monitors of a cluster. It connects in the background, as long as it takes.
 #[derive(Debug, Clone)]

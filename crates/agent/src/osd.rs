@@ -1,18 +1,17 @@
 //! The process of an OSD: its label is compared before it starts, and it is found again after the agent was restarted.
 
 use crate::config::{OsdConfig, PairConfig};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use loligo_lab::ceph::own_environment;
 use loligo_lab::interrupt::Interrupt;
-use loligo_lab::process;
+use loligo_lab::process::{self, Process};
 use loligo_pair::machine::{Answer, Cause, Failure};
 use loligo_pair::plan::Side;
 use rustix::process::{Flock, FlockType, Pid, Signal, fcntl_getlk, kill_process};
 use serde_json::Value;
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Between two looks.
@@ -34,7 +33,8 @@ pub struct Osd {
     conf: PathBuf,
     device: PathBuf,
     dir: PathBuf,
-    child: Option<Child>,
+    /// The process that an agent of this side has started last.
+    last: Option<Process>,
 }
 
 impl Osd {
@@ -45,18 +45,24 @@ impl Osd {
             conf: pair.ceph.conf.clone(),
             device: osd.device[&side].clone(),
             dir: osd.dir[&side].clone(),
-            child: None,
+            last: noted(&osd.dir[&side]),
         }
     }
 
-    /// The process that has the OSD's folder: it locks the file `fsid` in it.
+    /// Its process: the one that was started last, which may not have come to its store yet, or the one that has the OSD's
+    /// folder, since it locks the file `fsid` in it.
     pub fn process(&self) -> Option<Pid> {
+        let last = self.last.as_ref().filter(|process| process.alive());
+        last.and_then(|process| Pid::from_raw(process.pid)).or_else(|| self.holder())
+    }
+
+    fn holder(&self) -> Option<Pid> {
         let file = File::options().read(true).write(true).open(self.dir.join("fsid")).ok()?;
         let held = fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok()??;
         held.pid
     }
 
-    /// Starts it; it is done once the process has opened its store.
+    /// Starts it; it is done once the process has its folder. One that runs already is this side's, and is taken on.
     pub fn start(&mut self) -> Answer {
         match self.try_start() {
             Ok(()) => Answer::Done,
@@ -66,40 +72,32 @@ impl Osd {
 
     fn try_start(&mut self) -> Result<()> {
         let id = self.config.id;
-        if let Some(pid) = self.process() {
-            bail!("process {} has the folder {}", pid.as_raw_nonzero(), self.dir.display());
+        if self.process().is_none() {
+            self.check_label()?;
+            self.spawn()?;
         }
-        self.check_label()?;
+        let begun = Instant::now();
+        // The lock is taken right before the store is opened.
+        while self.holder().is_none() {
+            ensure!(self.process().is_some(), "osd.{id} ended at its start: its log says why");
+            ensure!(begun.elapsed() < START, "osd.{id} has not opened its store after {} s", START.as_secs());
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Starts the process. It is noted before it runs, so that an agent that comes after this one knows it.
+    fn spawn(&mut self) -> Result<()> {
+        let id = self.config.id;
         let mut command = Command::new("ceph-osd");
         own_environment(&mut command, &self.conf);
         command.args(["-f", "-i", &id.to_string(), "--osd-data"]).arg(&self.dir);
         command.args(["--osd_crush_update_on_start=false", "--osd_class_update_on_start=false"]);
         command.arg(AIO_POLL);
-        let log = File::options().create(true).append(true).open(self.dir.join("agent.out"))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // A group of its own: a signal to the agent's is none to the OSD. In '/': Debian's Ceph 18 looks for its object classes
-        // below the folder that it is started in.
-        command.process_group(0).current_dir("/");
-        let mut child = command.spawn().context("starting ceph-osd")?;
-        let begun = Instant::now();
-        // The lock is taken before the store is opened; the socket for administration comes right after it was.
-        while !self.has_opened(child.id()) {
-            if let Some(status) = child.try_wait()? {
-                bail!("osd.{id} ended at its start ({status}): its log says why");
-            }
-            if begun.elapsed() > START {
-                self.child = Some(child);
-                bail!("osd.{id} has not opened its store after {} s", START.as_secs());
-            }
-            std::thread::sleep(LOOK);
-        }
-        self.child = Some(child);
+        let held = Process::hold(&format!("osd.{id}"), &command, &self.dir.join("agent.out"))?;
+        note(&self.dir, &held.process)?;
+        self.last = Some(held.go());
         Ok(())
-    }
-
-    /// True once process `pid` listens: it has opened its store then.
-    fn has_opened(&self, pid: u32) -> bool {
-        self.process().is_some_and(|holder| holder.as_raw_nonzero().get() as u32 == pid)
     }
 
     /// The label of the store must be that of this OSD of this cluster.
@@ -142,12 +140,7 @@ impl Osd {
 
     /// Looks whether its process has ended by itself, and why.
     pub fn has_ended(&mut self) -> Option<Cause> {
-        if let Some(child) = &mut self.child {
-            match child.try_wait() {
-                Ok(Some(_)) => self.child = None,
-                _ => return None,
-            }
-        } else if self.process().is_some() {
+        if self.process().is_some() {
             return None;
         }
         Some(if read_device(&self.device).is_err() { Cause::Array } else { Cause::Other })
@@ -168,29 +161,41 @@ impl Osd {
 
     fn end(&mut self, signal: Signal, limit: Option<Duration>) -> Answer {
         let begun = Instant::now();
-        loop {
-            let own = self.child.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
-            let pid = own.or_else(|| self.process());
-            let Some(pid) = pid else { return Answer::Done };
-            // It may end at this moment.
+        while let Some(pid) = self.process() {
+            // It may end at this moment. One that is frozen ends too.
             let _ = kill_process(pid, signal);
-            if let Some(child) = &mut self.child
-                && !matches!(child.try_wait(), Ok(None))
-            {
-                self.child = None;
-                continue;
-            }
             if limit.is_some_and(|limit| begun.elapsed() > limit) {
                 return Answer::Failed(Failure::TimedOut);
             }
             std::thread::sleep(LOOK);
         }
+        Answer::Done
     }
 
     /// Its number.
     pub fn id(&self) -> u32 {
         self.config.id
     }
+}
+
+/// The name of the note of the process that was started last, in the OSD's folder.
+const NOTE: &str = "agent.process";
+
+fn noted(dir: &Path) -> Option<Process> {
+    serde_json::from_slice(&std::fs::read(dir.join(NOTE)).ok()?).ok()
+}
+
+fn note(dir: &Path, process: &Process) -> Result<()> {
+    let path = dir.join(NOTE);
+    let new = path.with_extension("new");
+    let write = || -> Result<()> {
+        let mut file = File::create(&new)?;
+        std::io::Write::write_all(&mut file, &serde_json::to_vec(process)?)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        Ok(File::open(dir)?.sync_all()?)
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// Reads the first block past the page cache.

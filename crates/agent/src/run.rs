@@ -89,7 +89,7 @@ fn limit(ask: &Ask) -> Duration {
     Duration::from_millis(match ask {
         Ask::WriteSector(_) | Ask::ReadSector | Ask::ReadKeys(_) => 3000,
         Ask::Monitors => 4000,
-        Ask::Speaks(_) => 500,
+        Ask::Speaks(_) => 1000,
         // An array waits for the victim's writes.
         Ask::Race(_) | Ask::Take(_) => 30_000,
         Ask::Hold(_) | Ask::Join(..) | Ask::Leave(_) | Ask::Open(_) => 10_000,
