@@ -211,3 +211,81 @@ impl PairConfig {
         self.controller[&side].run.join("pair.sock")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        pair = "n0"
+        secret = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+        [ceph]
+        conf = "/etc/ceph/ceph.conf"
+        name = "client.admin"
+        [controller.a]
+        host = "n0a"
+        key = "0xa"
+        links = ["127.0.0.1:1", "127.0.0.2:1"]
+        quorum = "/a/quorum"
+        run = "/a/run"
+        [controller.b]
+        host = "n0b"
+        key = "0xb"
+        links = ["127.0.0.3:1", "127.0.0.4:1"]
+        quorum = "/b/quorum"
+        run = "/b/run"
+        [[osd]]
+        id = 4
+        home = "b"
+        uuid = "6a"
+        device = { a = "/a/osd4", b = "/b/osd4" }
+        dir = { a = "/a/ceph-4", b = "/b/ceph-4" }
+    "#;
+
+    fn read(text: &str, mode: u32) -> Result<PairConfig> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pair.toml");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        PairConfig::read(&path)
+    }
+
+    #[test]
+    fn the_plan_is_that_of_the_file() {
+        let config = read(FILE, 0o600).unwrap();
+        let plan = config.plan(Side::A).unwrap();
+        assert_eq!((plan.mine(), plan.theirs(), plan.links, plan.power), (Key(0xa), Key(0xb), 2, false));
+        assert_eq!((plan.units[0].name.as_str(), plan.units[0].home), ("osd.4", Side::B));
+        assert_eq!(config.path(Side::B, plan.units[0].luns[0]), Path::new("/b/osd4"));
+        assert_eq!(config.path(Side::A, QUORUM), Path::new("/a/quorum"));
+        assert_eq!(config.secret().unwrap()[..3], [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_refused_with_the_mend() {
+        let refused = [
+            ("key = \"0xb\"", "key = \"0xa\"", "give each its own"),
+            ("key = \"0xb\"", "key = \"0x0\"", "not 0"),
+            ("key = \"0xb\"", "key = \"11\"", "0x with up to"),
+            ("n0b", "n0a", "CRUSH needs one for each"),
+            (", \"127.0.0.4:1\"]", "]", "the same number"),
+            ("0001020304", "00010203", "openssl rand -hex 32"),
+            ("0001020304", "zz01020304", "not hexadecimal"),
+            ("/b/osd4", "/b/quorum", "quorum LUN of b"),
+            (", b = \"/b/osd4\"", "", "has no device"),
+            (", b = \"/b/ceph-4\"", "", "needs a folder"),
+            ("[controller.b]", "[controller.c]", "not a pair's file"),
+            ("home = \"b\"", "home = \"b\"\nhome2 = 1", "not a pair's file"),
+        ];
+        for (what, by, why) in refused {
+            let said = format!("{:#}", read(&FILE.replacen(what, by, 1), 0o600).unwrap_err());
+            assert!(said.contains(why), "{what} -> {by}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused() {
+        let said = format!("{:#}", read(FILE, 0o644).unwrap_err());
+        assert!(said.contains("chmod 600"), "{said}");
+    }
+}

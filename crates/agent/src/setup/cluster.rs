@@ -1,6 +1,6 @@
 //! The cluster's part of a setup: where the pair's OSDs lie in the CRUSH map, and two options without which a takeover moves data.
 
-use super::Done;
+use super::done::Done;
 use crate::config::PairConfig;
 use anyhow::{Context, Result, ensure};
 use loligo_lab::ceph::{ask, json, own_environment};

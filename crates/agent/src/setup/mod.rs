@@ -3,26 +3,19 @@
 //! Each side registers by its own paths. The first of them probes nothing; the second probes that the array really refuses a write.
 
 mod cluster;
+mod done;
 
 use crate::config::PairConfig;
 use crate::luns::Luns;
 use crate::osd::Osd;
 use anyhow::{Context, Result, bail, ensure};
 use cluster::Cluster;
+pub use done::Done;
 use loligo_pair::fence::Fence;
 use loligo_pair::machine::{Answer, Failure};
 use loligo_pair::plan::{LunId, QUORUM, Side};
 use loligo_pair::reservation::Key;
 use std::sync::Arc;
-
-/// What was done to a LUN, or to the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Done {
-    /// The path to the LUN, or `cluster`.
-    pub lun: String,
-    /// What.
-    pub what: String,
-}
 
 /// Registers `me` on all LUNs, reserves its own, and sets the cluster up. Nothing is changed if `dry`.
 ///
