@@ -138,6 +138,7 @@ impl Executor {
         let done = match deed {
             Deed::Down { unit, dead } => self.monitors.down(id(unit), dead),
             Deed::Out(unit) => self.monitors.out(id(unit)),
+            Deed::In(unit) => self.monitors.put_in(id(unit)),
             Deed::Scrub(unit) => self.monitors.scrub(id(unit)),
             Deed::Start(_) => Err(Failure::Other("the unit's thread starts it".to_owned())),
         };

@@ -93,6 +93,14 @@ impl Monitors {
         self.command(&json!({"prefix": "osd out", "ids": [id.to_string()]})).map(drop)
     }
 
+    /// Says that the data of an OSD is there again.
+    ///
+    /// # Errors
+    /// If no majority answers, or the monitors refuse.
+    pub fn put_in(&self, id: u32) -> Result<(), Failure> {
+        self.command(&json!({"prefix": "osd in", "ids": [id.to_string()]})).map(drop)
+    }
+
     /// Has the placement groups of an OSD scrubbed.
     pub fn scrub(&self, id: u32) -> Result<(), Failure> {
         self.command(&json!({"prefix": "osd scrub", "who": id.to_string()})).map(drop)

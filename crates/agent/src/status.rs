@@ -34,6 +34,8 @@ pub struct PartnerStatus {
     pub role: RoleName,
     /// It says that nothing runs there.
     pub stopped: bool,
+    /// Milliseconds since a monitor had answered it, as it said last.
+    pub monitor_age_ms: Option<Millis>,
 }
 
 /// A unit on this side.
@@ -73,7 +75,12 @@ pub struct HistoryEntry {
 pub fn of(pair: &str, machine: &Machine) -> Status {
     let plan = machine.plan();
     let (beat, heard) = machine.partner();
-    let partner = beat.map(|beat| PartnerStatus { heard, role: beat.role, stopped: beat.stopped });
+    let partner = beat.map(|beat| PartnerStatus {
+        heard,
+        role: beat.role,
+        stopped: beat.stopped,
+        monitor_age_ms: beat.monitor_age,
+    });
     let units = plan.ids().map(|id| {
         let unit = plan.unit(id);
         UnitStatus {

@@ -109,8 +109,10 @@ pub struct Timings {
     pub links_silent: Millis,
     /// Its sector on the quorum LUN unchanged for so long: likewise.
     pub sector_silent: Millis,
-    /// The partner lives and has had no monitor for so long: it is cut off.
+    /// The partner lives, no link brings its heartbeats, and it has had no monitor for so long: it is cut off.
     pub no_monitor: Millis,
+    /// The same while a link brings its heartbeats: monitors that choose a leader are away for some, and not for others.
+    pub no_monitor_heard: Millis,
     /// A monitor's answer counts for so long.
     pub monitor_fresh: Millis,
     /// Between two questions to the monitors, and two looks at keys.
@@ -139,6 +141,7 @@ impl Default for Timings {
             links_silent: 800,
             sector_silent: 1200,
             no_monitor: 1500,
+            no_monitor_heard: 15_000,
             monitor_fresh: 1000,
             look: 300,
             backoff: 3000,

@@ -91,6 +91,8 @@ pub enum Deed {
     },
     /// Tells the monitors that the OSD's data is lost to them.
     Out(UnitId),
+    /// Tells them that it is there again.
+    In(UnitId),
     /// Has the OSD's placement groups scrubbed.
     Scrub(UnitId),
 }

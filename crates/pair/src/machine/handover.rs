@@ -105,7 +105,7 @@ impl Machine {
             None => {
                 let track = &mut self.units[id.0 as usize];
                 (track.state, track.given) = (UnitState::Away, true);
-                track.forget_drained();
+                track.forget();
             }
         }
     }

@@ -111,7 +111,8 @@ impl Partner {
         if links && sector {
             return Verdict::Silent;
         }
-        let cut_off = self.cut_off.is_some_and(|at| now.saturating_sub(at) > times.look);
+        let patience = if self.is_heard(now, plan) { times.no_monitor_heard } else { times.look };
+        let cut_off = self.cut_off.is_some_and(|at| now.saturating_sub(at) > patience);
         if cut_off && !(links && sector) { Verdict::CutOff } else { Verdict::Alive }
     }
 }

@@ -33,6 +33,7 @@ pub(super) enum Work {
     Down { dead: bool },
     Start,
     Out,
+    In,
     Scrub,
     Kill,
     Stop,
@@ -59,13 +60,23 @@ pub(super) struct UnitTrack {
     /// The monitors have been told that it is down, and for certain dead, since it came here.
     pub(super) told_down: bool,
     pub(super) told_dead: bool,
+    /// The monitors are to be told again that it is down, at that time.
+    pub(super) tell_again: Option<Millis>,
+    /// Its placement groups are to be scrubbed, at that time.
+    pub(super) scrub: Option<Millis>,
+    /// Scrubs that were refused.
+    pub(super) scrubs_refused: u32,
+    /// The monitors were told that it is out.
+    pub(super) out: bool,
     /// The partner may have it: its LUNs are given back.
     pub(super) given: bool,
 }
 
 impl UnitTrack {
-    /// The partner writes again.
-    pub(super) fn forget_drained(&mut self) {
+    /// The partner has it again.
+    pub(super) fn forget(&mut self) {
         self.drained.clear();
+        (self.told_down, self.told_dead, self.tell_again, self.scrub) = (false, false, None, None);
+        (self.secured, self.failures) = (None, 0);
     }
 }

@@ -11,6 +11,12 @@ use crate::plan::{LunId, Millis, UnitId};
 const STEADY: Millis = 60_000;
 /// The most that the pause between two starts grows, as a power of two.
 const LONGEST_PAUSE: u32 = 4;
+/// After that the monitors are told again what they did not hear.
+const RETELL: Millis = 500;
+/// An OSD is known to the monitors so long after its start.
+const SCRUB_AFTER: Millis = 5000;
+/// Scrubs that may be refused before somebody is told.
+const SCRUBS: u32 = 6;
 
 impl Machine {
     fn track(&mut self, id: UnitId) -> &mut UnitTrack {
@@ -105,6 +111,7 @@ impl Machine {
         let name = self.plan.unit(id).name.clone();
         self.alarm(format!("the array fails {name}: it is out for now"));
         if self.plan.unit(id).is_osd() {
+            self.track(id).out = true;
             self.owned(id, Work::Out, Deed::Out(id));
         }
     }
@@ -113,15 +120,17 @@ impl Machine {
         let skips = self.plan.leaves_out(Step::Backoff);
         let (now, restart) = (self.now, if skips { 0 } else { self.plan.timings.restart });
         let track = self.track(id);
-        track.not_before = now + (restart << track.failures.min(LONGEST_PAUSE));
+        // The first try comes at once.
+        let wait = if track.failures == 0 { 0 } else { restart << (track.failures - 1).min(LONGEST_PAUSE) };
+        track.not_before = now + wait;
         track.failures += 1;
-        let wait = track.not_before - now;
         self.alarm(format!("{why}; the next try is in {wait} ms"));
     }
 
     /// Brings units to where they should be.
     pub(super) fn tend_units(&mut self) {
         for id in self.plan.ids() {
+            self.tell_late(id);
             let (state, not_before) = (self.unit(id), self.units[id.0 as usize].not_before);
             match state {
                 UnitState::Away if self.is_wanted(id) && self.now >= not_before => self.secure(id),
@@ -135,6 +144,27 @@ impl Machine {
                 UnitState::Killing if self.now >= not_before => self.kill(id),
                 _ => {}
             }
+        }
+    }
+
+    /// Tells the monitors what they did not hear, or could not do yet.
+    fn tell_late(&mut self, id: UnitId) {
+        let now = self.now;
+        let is_due = |at: Option<Millis>| at.is_some_and(|at| now >= at);
+        let track = &mut self.units[id.0 as usize];
+        let (state, down, scrub) = (track.state, is_due(track.tell_again), is_due(track.scrub));
+        if down {
+            track.tell_again = None;
+        }
+        if scrub {
+            track.scrub = None;
+        }
+        // One that is up again is not told to be down.
+        if down && state == UnitState::Starting {
+            self.owned(id, Work::Down { dead: false }, Deed::Down { unit: id, dead: false });
+        }
+        if scrub && state == UnitState::Running {
+            self.owned(id, Work::Scrub, Deed::Scrub(id));
         }
     }
 
@@ -243,9 +273,8 @@ impl Machine {
         match (work, self.unit(id), answer) {
             (Work::Kill, UnitState::Killing, Answer::Done) => {
                 let track = self.track(id);
-                (track.state, track.secured, track.not_before) = (UnitState::Away, None, 0);
-                (track.told_down, track.told_dead) = (false, false);
-                track.drained.clear();
+                (track.state, track.not_before) = (UnitState::Away, 0);
+                track.forget();
             }
             (Work::Stop, UnitState::Stopping, Answer::Done) => {
                 self.track(id).state = UnitState::Away;
@@ -265,7 +294,18 @@ impl Machine {
             (Work::Start, UnitState::Starting, Answer::Done) => self.has_started(id),
             (Work::Start, UnitState::Starting, Answer::Failed(why)) => self.failed_to_start(id, &name, &why),
             (Work::Leave(_), UnitState::Leaving, answer) => self.left(id, &answer),
-            (Work::Down { .. } | Work::Out | Work::Scrub, _, Answer::Failed(why)) => {
+            (Work::Down { dead: false }, UnitState::Starting, Answer::Failed(_)) => {
+                let again = self.now + RETELL;
+                self.track(id).tell_again = Some(again);
+            }
+            (Work::Scrub, UnitState::Running, Answer::Failed(_))
+                if self.units[id.0 as usize].scrubs_refused < SCRUBS =>
+            {
+                let again = self.now + SCRUB_AFTER;
+                let track = self.track(id);
+                (track.scrub, track.scrubs_refused) = (Some(again), track.scrubs_refused + 1);
+            }
+            (Work::Down { .. } | Work::Out | Work::In | Work::Scrub, _, Answer::Failed(why)) => {
                 self.alarm(format!("the monitors were not told about {name}: {why}"));
             }
             // What was asked before the unit was ended says nothing any more.
@@ -280,7 +320,12 @@ impl Machine {
         let name = self.plan.unit(id).name.clone();
         self.step(format!("{name} runs here"));
         if self.is_foreign(id) && self.plan.unit(id).is_osd() {
-            self.owned(id, Work::Scrub, Deed::Scrub(id));
+            // It has its folder now, and is known to the monitors later.
+            let track = self.track(id);
+            (track.scrub, track.scrubs_refused) = (Some(now + SCRUB_AFTER), 0);
+        }
+        if std::mem::take(&mut self.track(id).out) {
+            self.owned(id, Work::In, Deed::In(id));
         }
     }
 

@@ -254,7 +254,7 @@ impl World {
                 }
                 Stage::Over(Answer::Failed(Failure::Other("one runs here already".to_owned())))
             }
-            Deed::Down { .. } | Deed::Out(_) | Deed::Scrub(_) => self.tell_monitors(call, deed),
+            Deed::Down { .. } | Deed::Out(_) | Deed::In(_) | Deed::Scrub(_) => self.tell_monitors(call, deed),
         }
     }
 

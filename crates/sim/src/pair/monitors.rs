@@ -9,6 +9,8 @@ pub(super) struct Monitors {
     /// They have a majority.
     pub(super) up: bool,
     pub(super) down_at: Time,
+    /// Until when the monitor that each side speaks to answers without a majority.
+    pub(super) lease: [Time; 2],
     /// A host reaches them.
     pub(super) reach: [bool; 2],
     pub(super) cut_at: [Time; 2],
@@ -20,7 +22,15 @@ pub(super) struct Monitors {
 
 impl Monitors {
     pub(super) fn new() -> Monitors {
-        Monitors { up: true, down_at: 0, reach: [true; 2], cut_at: [0; 2], down: [None; 2], at: [None; 2] }
+        Monitors {
+            up: true,
+            down_at: 0,
+            lease: [0; 2],
+            reach: [true; 2],
+            cut_at: [0; 2],
+            down: [None; 2],
+            at: [None; 2],
+        }
     }
 
     pub(super) fn boots(&mut self, unit: UnitId, side: Side) {

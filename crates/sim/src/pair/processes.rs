@@ -103,7 +103,7 @@ impl World {
         let can_reach = self.monitors.reach[side.index()] && self.monitors.up;
         if !can_reach
             && !stood
-            && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 3000
+            && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 8000
         {
             self.violate(format!("{side} takes over without a monitor"));
         }
@@ -150,7 +150,11 @@ impl World {
     /// True if a deed is one of a side that does not own the unit.
     pub(super) fn deed_is_foreign(&self, side: Side, deed: Deed) -> bool {
         let unit = match deed {
-            Deed::Start(unit) | Deed::Out(unit) | Deed::Scrub(unit) | Deed::Down { unit, .. } => unit,
+            Deed::Start(unit)
+            | Deed::Out(unit)
+            | Deed::In(unit)
+            | Deed::Scrub(unit)
+            | Deed::Down { unit, .. } => unit,
         };
         self.holder(unit) != Some(side)
     }

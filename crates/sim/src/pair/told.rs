@@ -8,7 +8,9 @@ use loligo_pair::plan::Side;
 
 impl World {
     fn reaches(&self, side: Side) -> bool {
-        self.monitors.up && self.monitors.reach[side.index()] && self.hosts[side.index()].nic
+        // A monitor answers for a while after its majority is gone, by its lease.
+        let up = self.monitors.up || self.now < self.monitors.lease[side.index()];
+        up && self.monitors.reach[side.index()] && self.hosts[side.index()].nic
     }
 
     pub(super) fn ask_monitors(&mut self, call: &Call) -> Stage {

@@ -37,7 +37,10 @@ impl World {
                     }
                 }
             }
-            FaultKind::Monitors => (self.monitors.up, self.monitors.down_at) = (false, self.now),
+            FaultKind::Monitors => {
+                (self.monitors.up, self.monitors.down_at) = (false, self.now);
+                self.monitors.lease = [0, 1].map(|_| self.now + self.rng.below(2) * self.rng.below(5000));
+            }
             FaultKind::Reach(side) => {
                 self.monitors.reach[side.index()] = false;
                 self.monitors.cut_at[side.index()] = self.now;
