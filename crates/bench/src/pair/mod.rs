@@ -1,7 +1,7 @@
 //! Failures of pairs of controllers, on real clusters under a client that checks what it reads.
 //!
-//! [`client`] is that client, a process of its own in the lab's client namespace; [`ledger`] knows what each block may hold. A
-//! [`rows::Row`] is a fault with what is expected of it; [`scene`] is the lab; [`run`] plays a row and writes a
+//! [`client`] is that client, a process of its own in the lab's client namespace; `ledger` knows what each block may hold. A
+//! [`rows::Row`] is a fault with what is expected of it; `scene` is the lab; [`run`] plays a row and writes a
 //! [`record::Run`] down; [`outcome`] is the table.
 
 pub mod client;
