@@ -21,7 +21,7 @@ demo-ceph: ## build, install Ceph's packages where missing, then show an RBD ima
 test: ## every test; the last line counts them. FUZZ_S=60 and LOLIGO_SEEDS=N run longer
 	@scripts/test.sh
 
-test-vm: ## ublk and the kernel's own caches in a small virtual machine (kernel 6.12); LOLIGO_LONG=1 runs longer
+test-vm: ## ublk, the kernel's own caches, and fences on LIO in a small virtual machine (kernel 6.12); LOLIGO_LONG=1 runs longer
 	@scripts/test-vm.sh
 
 test-releases: ## the RBD and OSD suites on Ceph 18.2 and 20.2, in roots of Debian 13 and sid (root; FILTER=name, SUITES=rbd)

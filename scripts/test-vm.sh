@@ -1,9 +1,10 @@
 #!/bin/bash
-# The tests in a virtual machine alone: ublk on Debian's kernel 6.12, beside the kernel's own caches. `make test-vm` runs
-# this; `make test` runs the same tests among all others. The last line is `N passed, N failed, N skipped`.
+# The tests in a virtual machine alone: ublk on Debian's kernel 6.12, beside the kernel's own caches, and fences on LIO.
+# `make test-vm` runs this; `make test` runs the same tests among all others. The last line is `N passed, N failed, N skipped`.
 #
 #   LOLIGO_LONG=1   20 kills, 8 power cuts, five rounds of the four caches and of ublk's overhead (40 minutes or so); 20 kills of
-#                   loligod under an OSD, and three boots of a Debian with the packaged units (as root; 40 minutes more)
+#                   loligod under an OSD, and three boots of a Debian with the packaged units (as root; 40 minutes more); fences
+#                   on nvmet too, with the kernel of Debian sid (125 MB, fetched once)
 #
 # Nothing is installed of the kernel, nor of that Debian: their packages are fetched and unpacked below the target directory, once.
 set -uo pipefail

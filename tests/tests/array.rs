@@ -1,10 +1,14 @@
 //! Claims about `loligo lab array`, the model of an array that two controllers share, and about fences over it by the calls
 //! that a block device has.
+//!
+//! The claims that also real targets keep are in `loligo_tests::fence_claims`. They run here on the model without defects and
+//! with those of LIO and nvmet.
 
 #![allow(clippy::print_stdout)]
 
-use loligo_pair::fence::{BlockFence, Fence, FenceError, confirm, take, take_within};
+use loligo_pair::fence::{BlockFence, Fence, FenceError, take, take_within};
 use loligo_pair::reservation::Key;
+use loligo_tests::fence_claims::{self, Delay, IfPartnerHolds, Target};
 use loligo_tests::server::program;
 use loligo_tests::skip::{fuse, skip};
 use rustix::fs::{FlockOperation, XattrFlags, flock, setxattr};
@@ -34,22 +38,32 @@ impl Array {
             return None;
         }
         let dir = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(program());
-        command.args(["lab", "array", "--size", "64m"]).arg(dir.path().join("bytes"));
         for name in ["a", "b"] {
-            let place = dir.path().join(name);
-            std::fs::create_dir(&place).expect("a folder");
-            command.args(["--path", &format!("{name}={}", place.display())]);
+            std::fs::create_dir(dir.path().join(name)).expect("a folder");
         }
-        for defect in defects {
-            command.args(["--defect", defect]);
-        }
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
-        let mut line = String::new();
-        let out = process.stdout.as_mut().expect("it is piped");
-        BufReader::new(out).read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n");
+        let process = serve(dir.path(), defects);
         Some(Array { process, dir })
+    }
+
+    /// The process is ended, by SIGKILL or in peace, and another serves the same files.
+    fn again(&mut self, killed: bool, defects: &[&str]) {
+        self.end(killed);
+        self.process = serve(self.dir.path(), defects);
+    }
+
+    fn end(&mut self, killed: bool) {
+        match killed {
+            true => self.process.kill().expect("it runs"),
+            // SAFETY: the child is ours and not yet waited for.
+            false => drop(unsafe { libc::kill(self.process.id() as libc::pid_t, libc::SIGTERM) }),
+        }
+        self.process.wait().expect("it ends");
+        for name in ["a", "b"] {
+            let place = self.dir.path().join(name);
+            if loligo_tests::mounted::listed(&place) {
+                let _ = Command::new("umount").arg("-l").arg(place).status();
+            }
+        }
     }
 
     fn lun(&self, path: &str) -> PathBuf {
@@ -101,6 +115,29 @@ impl Drop for Array {
     }
 }
 
+/// A process that serves the LUNs `lun` and `other` in `dir`.
+fn serve(dir: &Path, defects: &[&str]) -> Child {
+    let luns = ["lun", "other"].map(|lun| format!("--lun={lun}={}:64m", dir.join(lun).display()));
+    start(dir, &luns, defects)
+}
+
+fn start(dir: &Path, luns: &[String], defects: &[&str]) -> Child {
+    let mut command = Command::new(program());
+    command.args(["lab", "array"]).args(luns);
+    for name in ["a", "b"] {
+        command.args(["--path", &format!("{name}={}", dir.join(name).display())]);
+    }
+    for defect in defects {
+        command.args(["--defect", defect]);
+    }
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
+    let mut line = String::new();
+    let out = process.stdout.as_mut().expect("it is piped");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    process
+}
+
 fn put(file: &File, byte: u8) -> std::io::Result<()> {
     file.write_all_at(&[byte; 4096], MIB)
 }
@@ -113,54 +150,52 @@ fn slow(file: &File, byte: u8) -> std::thread::JoinHandle<std::io::Result<()>> {
     write
 }
 
-#[test]
-fn a_fenced_controller_writes_no_more() {
-    let Some(array) = Array::new("fences", &[]) else { return };
-    let (mut a, mut b) = array.pair("a");
-    let (old, new) = (array.file("a"), array.file("b"));
-    put(&old, 1).expect("the owner writes");
-    let proof = take(&mut b, B, A).expect("a fence");
-    assert_eq!(Path::new(proof.lun()), array.lun("b"));
-    let why = put(&old, 2).expect_err("it is fenced");
-    assert_eq!(why.raw_os_error(), Some(libc::EBADE));
-    assert_eq!(old.sync_data().expect_err("it is fenced").raw_os_error(), Some(libc::EBADE));
-    put(&new, 3).expect("the partner writes");
-    assert!(matches!(a.reserve(A), Err(FenceError::Conflict { .. })));
-    assert!(matches!(take(&mut a, A, B), Err(FenceError::NotConfirmed { .. })), "the victim strikes back");
-    assert_eq!((array.count("a", "rejected"), array.count("a", "landed")), (1, 0));
+/// Every claim on a model with these defects.
+fn claims(test: &str, defects: &[&str], if_partner_holds: IfPartnerHolds) {
+    let Some(array) = Array::new(test, defects) else { return };
+    let (short, long) = (Duration::from_millis(100), Duration::from_millis(600));
+    let set_delay = |delay: Delay| {
+        let delay = match delay {
+            Delay::None => Duration::ZERO,
+            Delay::Short => short,
+            Delay::Long => long,
+        };
+        array.set("a", "fault", &format!(r#"{{"delay_ms": {}}}"#, delay.as_millis()));
+    };
+    let (a, b) = (array.lun("a"), array.lun("b"));
+    let target = Target { a, b, if_partner_holds, set_delay: &set_delay, short, long };
+    fence_claims::run(&target).expect("every claim holds");
 }
 
 #[test]
-fn a_fence_is_answered_when_the_owners_write_has_ended() {
-    let Some(array) = Array::new("fences of writes in flight", &[]) else { return };
-    let (_, mut b) = array.pair("a");
-    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
-    let write = slow(&array.file("a"), 1);
-    let begun = Instant::now();
-    take(&mut b, B, A).expect("a fence");
-    assert!(begun.elapsed() > Duration::from_millis(300), "it did not wait");
-    write.join().expect("no panic").expect("it ended before the fence did");
-    assert_eq!((array.count("a", "written"), array.count("a", "landed")), (1, 0));
+fn the_model_keeps_every_claim() {
+    claims("claims about fences", &[], IfPartnerHolds::Waits);
 }
 
 #[test]
-fn a_late_write_lands_if_the_partner_held_the_lun() {
-    let Some(array) = Array::new("late writes", &["abort-misses-registrants"]) else { return };
-    let (_, mut b) = array.pair("b");
-    array.set("a", "fault", r#"{"delay_ms": 1500}"#);
-    let write = slow(&array.file("a"), 1);
+fn the_model_with_lios_defect_keeps_every_claim() {
+    claims("claims about fences on LIO", &["abort-misses-registrants"], IfPartnerHolds::Misses);
+}
+
+#[test]
+fn the_model_with_nvmets_defect_keeps_every_claim() {
+    claims("claims about fences on nvmet", &["preempts-without-effect"], IfPartnerHolds::Nothing);
+}
+
+#[test]
+fn writes_are_counted_as_ended_refused_or_late() {
+    let Some(array) = Array::new("counters of writes", &["abort-misses-registrants"]) else { return };
+    let (a, mut b) = array.pair("b");
+    put(&array.file("a"), 1).expect("a registrant writes");
+    array.set("a", "fault", r#"{"delay_ms": 1000}"#);
+    let write = slow(&array.file("a"), 2);
     take(&mut b, B, A).expect("the keys say that it is fenced");
     write.join().expect("no panic").expect("it goes on");
-    assert_eq!(array.count("a", "landed"), 1, "why the owner holds its LUN");
-}
-
-#[test]
-fn success_that_does_nothing_is_found_out() {
-    let Some(array) = Array::new("success without effect", &["preempts-without-effect"]) else { return };
-    let (_, mut b) = array.pair("b");
-    let why = take(&mut b, B, A).expect_err("nothing was done").to_string();
-    assert!(why.contains("key 0xa is registered too"), "{why}");
-    put(&array.file("a"), 1).expect("it writes still");
+    put(&array.file("a"), 3).expect_err("it is fenced");
+    let why = array.file("a").sync_data().expect_err("it is fenced");
+    assert_eq!(why.raw_os_error(), Some(libc::EBADE));
+    let counted = ["written", "rejected", "landed"].map(|what| array.count("a", what));
+    assert_eq!((counted, Path::new(&a.name())), ([1, 1, 1], &*array.lun("a")));
 }
 
 #[test]
@@ -218,16 +253,6 @@ fn a_fence_in_whose_course_the_power_goes_is_none() {
 }
 
 #[test]
-fn a_victim_that_registers_again_writes_again() {
-    let Some(array) = Array::new("registrations", &[]) else { return };
-    let (mut a, mut b) = array.pair("a");
-    take(&mut b, B, A).expect("a fence");
-    a.register(Key::NONE, A).expect("the array lets it");
-    put(&array.file("a"), 1).expect("so a victim must not register by itself");
-    assert!(confirm(&mut b, B).is_err(), "and the partner sees it");
-}
-
-#[test]
 fn locks_and_page_caches_of_two_paths_are_apart() {
     let Some(array) = Array::new("locks between hosts", &[]) else { return };
     let (a, b) = (array.file("a"), array.file("b"));
@@ -238,6 +263,94 @@ fn locks_and_page_caches_of_two_paths_are_apart() {
     put(&a, 1).expect("a write");
     b.read_exact_at(&mut seen, MIB).expect("a read");
     assert_eq!(seen[0], 0, "the other host's page cache has the old bytes");
+}
+
+#[test]
+fn the_only_lun_of_a_file_needs_no_name() {
+    let Some(mut array) = Array::new("one LUN", &[]) else { return };
+    array.end(false);
+    let words = [array.dir.path().join("one").display().to_string(), "--size=8m".to_owned()];
+    array.process = start(array.dir.path(), &words, &[]);
+    let names = std::fs::read_dir(array.dir.path().join("b")).expect("a mount").flatten();
+    assert_eq!(names.map(|e| e.file_name()).collect::<Vec<_>>(), ["lun"]);
+    assert_eq!(array.file("b").metadata().expect("a file").len(), 8 << 20);
+}
+
+#[test]
+fn luns_of_one_array_are_fenced_apart() {
+    let Some(array) = Array::new("two LUNs", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    let other = File::options().write(true).open(array.dir.path().join("a/other")).expect("it opens");
+    take(&mut b, B, A).expect("a fence");
+    put(&array.file("a"), 1).expect_err("it is fenced");
+    put(&other, 1).expect("nobody fenced the other LUN");
+}
+
+#[test]
+fn registrations_and_counters_outlive_the_arrays_process() {
+    let Some(mut array) = Array::new("arrays that end", &[]) else { return };
+    let (_, mut b) = array.pair("a");
+    let old = array.file("a");
+    put(&old, 1).expect("the owner writes");
+    take(&mut b, B, A).expect("a fence");
+    put(&old, 2).expect_err("it is fenced");
+    drop((old, b));
+    // It notes its counters each second.
+    std::thread::sleep(Duration::from_millis(1500));
+    for killed in [true, false] {
+        array.again(killed, &[]);
+        let shown = array.fence("a").read().expect("keys");
+        assert_eq!((shown.keys, shown.held.map(|(key, _)| key)), (vec![B], Some(B)), "killed: {killed}");
+        assert_eq!((array.count("a", "written"), array.count("a", "rejected")), (1, 1), "killed: {killed}");
+        put(&array.file("b"), 3).expect("the partner writes");
+    }
+    array.again(false, &["forgets-at-power-cycle"]);
+    assert!(array.fence("a").read().expect("keys").keys.is_empty());
+    put(&array.file("a"), 4).expect("nobody is fenced");
+}
+
+#[test]
+fn damaged_registrations_are_refused_and_not_forgotten() {
+    let Some(mut array) = Array::new("damaged registrations", &[]) else { return };
+    let memory = array.dir.path().join("other.pr");
+    let again = |array: &Array| {
+        let lun = format!("lun={}", array.dir.path().join("other").display());
+        let place = format!("a={}", array.dir.path().join("none").display());
+        let args = ["lab", "array", "--lun", &lun, "--path", &place];
+        Command::new(program()).args(args).output().expect("the program runs")
+    };
+    let other_paths = again(&array);
+    assert!(String::from_utf8_lossy(&other_paths.stderr).contains("served by the paths a, b"));
+    std::fs::write(&memory, vec![7; 131_072]).expect("a file");
+    let damaged = again(&array);
+    assert!(String::from_utf8_lossy(&damaged.stderr).contains("both copies"), "{damaged:?}");
+    std::fs::remove_file(&memory).expect("the file");
+    array.again(false, &[]);
+}
+
+#[test]
+fn a_loss_of_power_tears_a_write_at_a_block() {
+    let Some(array) = Array::new("torn writes", &[]) else { return };
+    let file = array.file("a");
+    let write = |byte: u8| file.write_all_at(&[byte; 16384], MIB);
+    let blocks = || {
+        let mut all = [0; 16384];
+        File::open(array.dir.path().join("lun")).and_then(|f| f.read_exact_at(&mut all, MIB)).expect("bytes");
+        [all[0], all[8191], all[8192], all[16383]]
+    };
+    write(1).expect("a write");
+    array.set("a", "fault", r#"{"torn": true, "delay_ms": 1500}"#);
+    std::thread::scope(|scope| {
+        let torn = scope.spawn(|| write(2));
+        std::thread::sleep(Duration::from_millis(300));
+        array.set("b", "power-cycle", "1");
+        let why = torn.join().expect("no panic").expect_err("it is not acknowledged");
+        assert_eq!(why.raw_os_error(), Some(libc::EIO));
+    });
+    assert_eq!(blocks(), [2, 2, 1, 1]);
+    array.set("a", "fault", r#"{"torn": true}"#);
+    write(3).expect("with power it is whole");
+    assert_eq!(blocks(), [3; 4]);
 }
 
 #[test]

@@ -2,83 +2,17 @@
 
 #![allow(clippy::print_stdout)]
 
+use loligo_tests::lab::{Lab, good, refused};
 use loligo_tests::server::program;
 use loligo_tests::skip::{fuse, installed, root, skip};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// One small machine brings up one cluster at a time in reasonable time.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// A lab's folder; what stands in it is taken down in the end, whatever became of the test.
-struct Lab {
-    dir: PathBuf,
-}
-
-impl Lab {
-    fn new(name: &str) -> Lab {
-        let dir = std::env::temp_dir().join(format!("ltl-{}-{name}", std::process::id()));
-        Lab { dir }
-    }
-
-    fn up(&self, args: &[&str]) -> Output {
-        self.run("up", args)
-    }
-
-    fn run(&self, what: &str, args: &[&str]) -> Output {
-        self.command(what, args).output().expect("the program runs")
-    }
-
-    fn command(&self, what: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(program());
-        command.args(["lab", what, "--dir"]).arg(&self.dir).args(args).stdin(Stdio::null());
-        command
-    }
-
-    fn status(&self) -> Value {
-        serde_json::from_slice(&good(self.run("status", &["--json"])).stdout).expect("status is JSON")
-    }
-
-    fn sh(&self, script: &str) -> Output {
-        self.run("exec", &["--", "sh", "-ec", script])
-    }
-
-    /// Processes that name the lab's folder in their command line or environment.
-    fn processes(&self) -> Vec<String> {
-        let dir = self.dir.to_string_lossy().into_owned();
-        std::fs::read_dir("/proc")
-            .expect("/proc")
-            .flatten()
-            .filter_map(|e| {
-                let text = |f: &str| {
-                    String::from_utf8_lossy(&std::fs::read(e.path().join(f)).ok()?).into_owned().into()
-                };
-                let both: [Option<String>; 2] = [text("cmdline"), text("environ")];
-                let own = e.file_name().to_string_lossy() == std::process::id().to_string();
-                (!own && both.iter().flatten().any(|t| t.contains(&dir)))
-                    .then(|| both[0].clone().unwrap_or_default())
-            })
-            .collect()
-    }
-
-    fn leaves_nothing(&self) {
-        assert!(!self.dir.exists(), "{} is still there", self.dir.display());
-        assert_eq!(self.processes(), Vec::<String>::new());
-        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
-        assert!(!mounts.contains(&*self.dir.to_string_lossy()), "something is still mounted");
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        if self.dir.exists() {
-            let _ = self.run("down", &[]);
-        }
-    }
-}
 
 /// A process that does not outlive the test, whatever became of that.
 struct Ended(Child);
@@ -88,17 +22,6 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn good(out: Output) -> Output {
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    out
-}
-
-fn refused(out: &Output) -> String {
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(matches!(out.status.code(), Some(1..=3)), "{:?}: {said}", out.status);
-    String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
 /// Nothing where there is no Ceph here.
@@ -335,6 +258,37 @@ fn an_interrupted_start_leaves_nothing_and_a_killed_goes_down() {
     }
 }
 
+#[test]
+fn a_cluster_with_three_monitors_outlives_one_of_them() {
+    let Some(_alone) = alone("lab of three monitors") else { return };
+    let lab = Lab::new("mons");
+    good(lab.up(&["--mons", "3", "--osds", "1", "--replicas", "1"]));
+    let quorum = || {
+        let said = good(lab.sh("ceph quorum_status --format json")).stdout;
+        let said: Value = serde_json::from_slice(&said).expect("JSON");
+        said["quorum_names"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(quorum(), 3);
+    let killed: Value =
+        serde_json::from_slice(&good(lab.run("fail", &["mon", "a", "--json"])).stdout).expect("JSON");
+    assert_eq!((&killed["kind"], &killed["target"]), (&"mon".into(), &"mon.a".into()));
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_millis();
+    let ago = now as u64 - killed["at_ms"].as_u64().expect("a moment");
+    assert!(ago < 10_000, "{ago} ms ago");
+    assert!(refused(&lab.run("fail", &["mon", "d"])).contains("it has: a, b, c"));
+    good(lab.sh("printf kept | rados -p rbd put thing -"));
+    assert_eq!(lab.status()["faults"][0]["target"], "mon.a");
+    assert_eq!(String::from_utf8_lossy(&good(lab.run("mend", &[])).stdout), "mon mon.a\n");
+    let begun = Instant::now();
+    while quorum() < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "mon.a never came back");
+    }
+    assert_eq!((&lab.status()["state"], &lab.status()["faults"]), (&"up".into(), &serde_json::json!([])));
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
+
 fn wait_for(path: &Path) {
     let begun = Instant::now();
     while !path.exists() {
@@ -351,6 +305,7 @@ fn what_cannot_be_is_refused_with_the_mend_and_leaves_no_folder() {
         (&["--replicas", "4"], "as many OSDs"),
         (&["--data", "floppy"], "neither 'file'"),
         (&["--osd-size", "1m"], "too small"),
+        (&["--pairs", "2", "--mons", "3"], "need as many nodes"),
         (&["/nonexistent.toml"], "reading /nonexistent.toml"),
     ] {
         assert!(refused(&lab.up(args)).contains(says), "{args:?}: {}", refused(&lab.up(args)));

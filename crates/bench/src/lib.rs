@@ -22,6 +22,7 @@ pub mod nbd_ab;
 pub mod null;
 pub mod osd;
 pub mod overhead;
+pub mod pair;
 pub mod rbd;
 pub mod report;
 pub mod restart;

@@ -69,6 +69,7 @@ config_keys! {
     Metrics, METRICS: "--metrics", InFile::Value("metrics");
     Mode, MODE: "--mode", InFile::Value("mode");
     Name, NAME: "--name", InFile::Value("name");
+    Reservation, RESERVATION: "--reservation", InFile::Value("reservation");
     Shards, SHARDS: "--shards", InFile::Value("shards");
     SnapshotDeadline, SNAPSHOT_DEADLINE: "--snapshot-deadline", InFile::Value("rbd.snapshot-deadline");
     Sparse, SPARSE: "--sparse", InFile::Flag("sparse");

@@ -16,6 +16,9 @@ pub enum IoKind {
     Invalid,
     /// The device is gone and will not come back.
     Gone,
+    /// Nothing may be asked of the device any more: the array has fenced this controller (a reservation conflict, `EBADE`), or
+    /// its user was ended at once. Nothing at all is written because of it, here or elsewhere.
+    Fenced,
 }
 
 /// A failed device operation.
@@ -42,9 +45,25 @@ impl IoError {
             libc::EOPNOTSUPP | libc::ENOSYS => IoKind::Unsupported,
             libc::EINVAL => IoKind::Invalid,
             libc::ENODEV | libc::ENXIO => IoKind::Gone,
+            libc::EBADE => IoKind::Fenced,
             _ => IoKind::Io,
         };
         IoError { kind, errno, context: context.into() }
+    }
+
+    /// The words for an error of kind [`IoKind::Fenced`]: the array's, or those of a device that fell silent because of such a one.
+    pub fn words_of_fence(&self) -> String {
+        match self.errno {
+            0 => self.to_string(),
+            _ => format!(
+                "fenced: the array refuses this controller's writes (EBADE), its partner has it: {self}"
+            ),
+        }
+    }
+
+    /// True if the device answers nothing else from now on: no other place on it is worth a try.
+    pub fn is_final(&self) -> bool {
+        matches!(self.kind, IoKind::Gone | IoKind::Fenced)
     }
 }
 

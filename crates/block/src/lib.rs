@@ -18,6 +18,7 @@ pub mod mounts;
 mod op;
 pub mod processes;
 mod ram;
+pub mod silence;
 mod size;
 mod spec;
 mod splits;

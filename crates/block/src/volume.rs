@@ -62,7 +62,7 @@ impl From<&IoError> for ReqError {
         match e.kind {
             IoKind::NoSpace => ReqError::NoSpace,
             IoKind::Unsupported => ReqError::Unsupported,
-            IoKind::Io | IoKind::Invalid | IoKind::Gone => ReqError::Io,
+            IoKind::Io | IoKind::Invalid | IoKind::Gone | IoKind::Fenced => ReqError::Io,
         }
     }
 }

@@ -536,6 +536,15 @@ impl AttachedImage {
         Ok(())
     }
 
+    /// Its volume is ended at once: nothing of this client is sent any more, what waits for it fails, and its lock and its watch
+    /// are those of a client that has died.
+    pub fn end(&self) {
+        self.loss.forget();
+        self.lease.lose();
+        self.header.cluster.silence();
+        self.ring();
+    }
+
     /// Somebody else has the image: nothing is written any more.
     pub(crate) fn lose(&self, why: String) {
         self.lease.lose();

@@ -24,6 +24,17 @@ const ENDING: u32 = 3600;
 /// being opened.
 const OPENING: Duration = Duration::from_secs(600);
 
+/// A monitor whose host dies closes no connection: without these a client stays with it for 30 s.
+const HURRY: [(&str, &str); 6] = [
+    // A question that no majority of monitors answers fails after so many seconds.
+    ("rados_mon_op_timeout", "2"),
+    ("mon_client_ping_interval", "0.3"),
+    ("mon_client_ping_timeout", "0.9"),
+    ("mon_client_hunt_interval", "0.5"),
+    ("mon_client_hunt_interval_max_multiple", "2"),
+    ("mon_client_hunt_parallel", "3"),
+];
+
 /// Beyond these librados makes whoever submits wait.
 const IN_FLIGHT_BYTES: &str = "4294967296";
 const IN_FLIGHT_OPS: &str = "1048576";
@@ -59,6 +70,10 @@ const VALUE: usize = 256;
 pub enum Purpose {
     /// To look: it gives up where nobody answers.
     Look,
+    /// To ask and tell the monitors: it goes to another where one says nothing, within about a second.
+    Ask,
+    /// To read and write as any client does: it waits as long as it takes, and nothing keeps it from sending.
+    Use,
     /// To be the owner of an image: what is under way waits for OSDs as long as it takes. Before a snapshot its owner has so
     /// many times 5 s to get ready.
     Own {
@@ -113,6 +128,16 @@ impl Cluster {
                     cluster.set(option, PATIENCE)?;
                 }
             }
+            Purpose::Ask => {
+                for (option, value) in HURRY {
+                    cluster.set(option, value)?;
+                }
+            }
+            Purpose::Use => {
+                cluster.set("rados_osd_op_timeout", "0")?;
+                cluster.set("objecter_inflight_op_bytes", IN_FLIGHT_BYTES)?;
+                cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
+            }
             Purpose::Own { quiesce_attempts } => {
                 // What a client gives up may be carried out all the same, after what it sent later.
                 cluster.set("rados_osd_op_timeout", "0")?;
@@ -134,7 +159,7 @@ impl Cluster {
         // SAFETY: the handle is live.
         let connect = || unsafe { (lib.rados_connect)(cluster.handle) };
         let code = match purpose {
-            Purpose::Look => fence::unfenced(connect),
+            Purpose::Look | Purpose::Ask | Purpose::Use => fence::unfenced(connect),
             Purpose::Own { .. } if is_left_out(Step::Silence) => fence::unfenced(connect),
             Purpose::Own { .. } => {
                 let (code, fence) = Fence::around(connect, OPENING).map_err(|why| unfenceable(&why))?;

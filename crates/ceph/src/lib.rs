@@ -5,6 +5,7 @@
 //! is what all then share, [`RbdDevice`] does its I/O, [`quiesce`] goes along with what others do to it, and [`lease`] says
 //! whether it is still ours.
 
+pub mod async_io;
 pub mod attach;
 pub mod attach_marker;
 mod attached_image;
@@ -28,6 +29,7 @@ pub mod lock_record;
 mod lock_stamp;
 mod loss;
 mod mirror;
+pub mod monitors;
 mod pools;
 pub mod quiesce;
 pub mod release;

@@ -1,6 +1,8 @@
 //! `loligo lab`.
 
 use crate::array;
+use crate::lab_fault;
+use crate::lab_place::Where;
 use crate::outcome::{Json, show as show_as};
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
@@ -12,7 +14,6 @@ use loligo_format::mode::Mode;
 use loligo_lab::config::{Aside, Data, Hosts, LabConfig};
 use loligo_lab::down;
 use loligo_lab::interrupt::Interrupt;
-use loligo_lab::layout::Layout;
 use loligo_lab::status::{self, Status};
 use loligo_lab::up::{self, UpOptions};
 use loligo_log::{out, outln, say};
@@ -42,12 +43,17 @@ use std::time::Instant;
     loligo lab cache status --dir /data/cachedlab
   From a file:
     loligo lab up lab.toml
+  Three nodes of two controllers that share an array, and a controller that dies:
+    loligo lab up --pairs 3
+    loligo lab fail controller n0a; loligo lab status
+    loligo lab mend
 
 A file holds the same settings as the flags; what a flag says wins:
   osds = 3                # osd-size = \"10g\", data = \"hdd\" or [\"/dev/sdb\", ...]
   replicas = 3            # pool = \"rbd\", pg-num = 32, rpm = 7200
   db = \"file\"             # or devices; wal the same
-  hosts = \"namespaces\"
+  hosts = \"namespaces\"    # pairs = 3, mons = 3, agents = false
+  array-defects = [\"forgets-at-power-cycle\"]
   public-network = \"127.0.0.0/8\"
   [layout]                # OSDs by CRUSH host, each osd:data:db_wal
   node1 = [\"0:/dev/sdb:/dev/nvme0n1p1\", \"1:/dev/sdc:/dev/nvme0n1p2\"]
@@ -69,6 +75,10 @@ enum What {
     #[command(subcommand)]
     Cache(Caches),
     Down(Down),
+    Fail(lab_fault::Fail),
+    Mend(lab_fault::Mend),
+    #[command(subcommand)]
+    Power(lab_fault::Power),
     Array(array::Args),
 }
 
@@ -76,19 +86,6 @@ enum What {
 enum Caches {
     /// Show how each is: mode, what it holds, hits, what its core lacks
     Status(Look),
-}
-
-#[derive(Debug, Flags)]
-struct Where {
-    /// The lab's folder [default: $LOLIGO_LAB_DIR or /var/tmp/loligo-lab]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-}
-
-impl Where {
-    fn dir(&self) -> PathBuf {
-        self.dir.clone().unwrap_or_else(Layout::default_dir)
-    }
 }
 
 /// Make a cluster and start it; returns when it says HEALTH_OK
@@ -101,7 +98,21 @@ struct Up {
     /// The number of OSDs [default: 3]
     #[arg(long)]
     osds: Option<u32>,
-    /// Bytes of each OSD's data, where it is a file [default: 10g]
+    /// Nodes of two controllers that share an array, with an OSD for each controller (needs root)
+    #[arg(long, value_name = "NODES")]
+    pairs: Option<u32>,
+    /// Monitors; those of pairs die with a controller, unless there is but one [default: 3 with 3 pairs or more,
+    /// else 1]
+    #[arg(long)]
+    mons: Option<u32>,
+    /// With pairs: OSDs are started by the agents of 'loligo pair' (on), or by the lab on their home controllers
+    /// (off) [default: on]
+    #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
+    agents: Option<String>,
+    /// With pairs: a defect of the arrays, as 'loligo lab array --defect' knows it (repeatable)
+    #[arg(long = "array-defect", value_name = "DEFECT", value_enum)]
+    array_defects: Vec<array::Defect>,
+    /// Bytes of each OSD's data, where it is a file [default: 10g, with pairs 3g]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<String>,
     /// The devices that OSDs keep their data on: file, hdd (a modelled spinning disk), or a device for each:
@@ -133,7 +144,7 @@ struct Up {
     /// A tunable of theirs, as 'loligo param' names it (repeatable)
     #[arg(long, value_name = "KEY=VALUE", value_parser = crate::values::param)]
     cache_set: Vec<(String, String)>,
-    /// Copies of each object, 1 to 10 [default: 3]
+    /// Copies of each object, 1 to 10 [default: 3; on fewer pairs one for each, on a single one 2]
     #[arg(long)]
     replicas: Option<u32>,
     /// The pool that is made [default: rbd]
@@ -169,12 +180,13 @@ struct Look {
 
 /// Run a command against a lab's cluster
 ///
-/// Its exit status is the command's. With --host it runs in that host's network (labs with --hosts namespaces).
+/// Its exit status is the command's. With --host it runs in that host's network (labs with --hosts namespaces, or
+/// --pairs).
 #[derive(Debug, Flags)]
 struct Exec {
     #[command(flatten)]
     place: Where,
-    /// One of the lab's hosts: osd0, osd1, ..., client
+    /// One of the lab's hosts: osd0, osd1, ..., client; n0a, n0b, ..., client of pairs
     #[arg(long)]
     host: Option<String>,
     /// The command
@@ -212,6 +224,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             Err(command.exec()).with_context(|| format!("running {program}"))
         }
         What::Cache(Caches::Status(a)) => show_caches(&a),
+        What::Fail(a) => lab_fault::fail(&a),
+        What::Mend(a) => lab_fault::mend(&a),
+        What::Power(a) => lab_fault::power(&a),
         What::Array(a) => array::run(&a),
         What::Down(a) => {
             down::down(&a.place.dir(), a.keep, &mut steps())?;
@@ -250,18 +265,24 @@ fn bring_up(a: Up) -> Result<ExitCode> {
 
 fn config(a: Up) -> Result<LabConfig> {
     let mut c = a.file.as_deref().map_or_else(|| Ok(LabConfig::default()), LabConfig::read)?;
-    let LabConfig { osds, osd_size, data, rpm, replicas, pool, .. } = &mut c;
+    let LabConfig { osds, pairs, data, rpm, pool, .. } = &mut c;
     fn put<T>(to: &mut T, said: Option<T>) {
         if let Some(said) = said {
             *to = said;
         }
     }
     put(osds, a.osds);
-    put(osd_size, a.osd_size);
+    put(pairs, a.pairs);
     put(data, a.data);
     put(rpm, a.rpm);
-    put(replicas, a.replicas);
     put(pool, a.pool);
+    c.osd_size = a.osd_size.or(c.osd_size);
+    c.replicas = a.replicas.or(c.replicas);
+    c.mons = a.mons.or(c.mons);
+    if let Some(agents) = a.agents {
+        c.agents = agents == "on";
+    }
+    c.array_defects.extend(a.array_defects.iter().map(|defect| defect.name()));
     c.pg_num = a.pg_num.or(c.pg_num);
     c.cache = a.cache.or(c.cache);
     c.cache_dir = a.cache_dir.map(std::path::absolute).transpose()?.or(c.cache_dir);
@@ -304,12 +325,43 @@ fn print(s: &Status) {
     if let Some([used, all]) = s.bytes {
         line("stored", format!("{} of {}", units::bytes(used as f64), units::bytes(all as f64)));
     }
-    line("pool", format!("{}, {} copies", s.config.pool, s.config.replicas));
+    line("pool", format!("{}, {} copies", s.config.pool, s.config.copies()));
     line("OSD cache", units::bytes(s.osd_cache_bytes as f64));
     for d in &s.daemons {
         let rss = d.rss_bytes.map(|b| format!(", {}", units::bytes(b as f64))).unwrap_or_default();
         let how = if d.running { format!("process {}{rss}", d.pid) } else { "not running".to_owned() };
         line(&d.name, how);
+    }
+    print_pairs(s);
+}
+
+fn print_pairs(s: &Status) {
+    let line = |key: &str, value: String| outln!("{key:<18} {value}");
+    for c in &s.controllers {
+        let link = |name: &str, up: bool| if up { String::new() } else { format!(", {name} link down") };
+        let osds: Vec<String> = c.osds.iter().map(|id| format!("osd.{id}")).collect();
+        let osds = if osds.is_empty() { "no OSD".to_owned() } else { osds.join(", ") };
+        let links = [link("public", c.public_link), link("private", c.private_link)].concat();
+        line(&c.name, format!("{}, {osds}{links}", c.power));
+    }
+    for array in &s.arrays {
+        let Some(luns) = &array.luns else {
+            line(&array.node, "its array does not answer".to_owned());
+            continue;
+        };
+        for lun in luns {
+            let key = |key: &loligo_pair::reservation::Key| format!("{:#x}", key.0);
+            let held = lun.reservation.held.as_ref().map(|(holder, _)| key(holder));
+            let keys: Vec<String> = lun.reservation.keys.iter().map(key).collect();
+            let keys =
+                if keys.is_empty() { "no keys".to_owned() } else { format!("keys {}", keys.join(", ")) };
+            let faults: Vec<String> = lun.faults.keys().map(|path| format!(", fault by {path}")).collect();
+            let held = held.map(|holder| format!(", held by {holder}")).unwrap_or_default();
+            line(&format!("{} {}", array.node, lun.lun), format!("{keys}{held}{}", faults.concat()));
+        }
+    }
+    for fault in &s.faults {
+        line("fault", format!("{} {} since {} ms", fault.kind, fault.target, fault.at_ms));
     }
 }
 

@@ -11,10 +11,13 @@ mod flush;
 mod hold;
 mod inspect;
 mod lab;
+mod lab_fault;
+mod lab_place;
 mod manual;
 mod mode;
 mod osd;
 mod outcome;
+mod pair;
 mod param;
 mod probe;
 mod rbd;
@@ -78,6 +81,7 @@ enum Command {
     Bench(bench::Args),
     Lab(lab::Args),
     Osd(osd::Args),
+    Pair(pair::Args),
     Rbd(rbd::Args),
     Volume(volume::Args),
     Config(config::Args),
@@ -148,6 +152,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Osd(args) => osd::run(args),
+        Command::Pair(args) => pair::run(args),
         Command::Rbd(args) => rbd::run(args),
         Command::Volume(args) => volume::run(args),
         Command::Config(args) => config::run(args),

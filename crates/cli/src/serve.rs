@@ -8,7 +8,9 @@ use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
 use loligo_volume::core::CoreSpec;
-use loligo_volume::options::{BlockOptions, CacheOptions, RbdOptions, Rotational, ServeOptions};
+use loligo_volume::options::{
+    BlockOptions, CacheOptions, RbdOptions, ReservationKey, Rotational, ServeOptions,
+};
 use loligo_volume::profile::Profile;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -189,6 +191,13 @@ pub(crate) struct Args {
     /// another client waits no longer; 0: off
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::seconds)]
     snapshot_deadline: Duration,
+    /// Open cache and core only while the arrays that they lie on say that this key, as 0xa, holds their
+    /// reservation: for arrays that two controllers share
+    #[arg(long, value_name = "KEY")]
+    reservation: Option<ReservationKey>,
+    /// The name by which others see who has an RBD image [default: $LOLIGO_IDENTITY or the host's name]
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
     /// Write everything dirty to the core before the end
     #[arg(long, conflicts_with = "bare")]
     flush_on_stop: bool,
@@ -233,6 +242,8 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             snapshot_deadline: a.snapshot_deadline,
         },
         cache,
+        reservation: a.reservation,
+        identity: a.identity,
         force: a.force,
         listen: a.listen,
         block: BlockOptions { rotational: a.rotational, dev_names: a.dev_name, owner: a.dev_owner },

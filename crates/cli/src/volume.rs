@@ -11,6 +11,7 @@ use loligo_client::api::cache_config::CacheConfig;
 use loligo_client::api::daemon::{Attach, Create, Resize, Stop};
 use loligo_client::api::definition::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
 use loligo_client::api::status::Status;
+use loligo_client::api::volume::{Bound, WhichSocket};
 use loligo_client::client::{DaemonClient, Until};
 use loligo_client::outcome::{Ended, OrRefused};
 use loligo_log::{outln, say};
@@ -96,6 +97,19 @@ enum What {
         #[command(flatten)]
         of: Named,
     },
+    /// End one at once, as the death of its process would: for a controller whose partner takes over
+    ///
+    /// Nothing is written to cache or core, nothing is sent to its cluster, and no device is waited for, also
+    /// where one hangs. Clients are hung up on. The cache is as after a crash. Nothing is remembered: the
+    /// daemon's next start starts it.
+    End {
+        #[command(flatten)]
+        of: Named,
+    },
+    /// Listen on sockets of its definition that wait to be told (tcp:ADDR:PORT?when-told), or on the one that is named
+    Bind(Socket),
+    /// Let go of such sockets and hang up on the clients that came by them: the address can go afterwards
+    Unbind(Socket),
     /// Put a new cache in front of a bare volume while its clients go on; it stays over restarts
     ///
     /// The cache is made empty, and its former content is dropped. It is refused if the device holds anything
@@ -123,6 +137,26 @@ enum What {
     /// reported before it is stopped. Faults that only a start sees, on a device that is in use until then,
     /// are not.
     Restart(Named),
+}
+
+#[derive(Debug, clap::Args)]
+struct Socket {
+    /// The volume
+    name: String,
+    /// The socket's address; left out: those that wait to be told
+    listen: Option<String>,
+    #[command(flatten)]
+    json: Json,
+}
+
+impl Socket {
+    fn which(&self) -> WhichSocket {
+        WhichSocket { listen: self.listen.clone() }
+    }
+
+    fn done(self, bound: &Bound) -> Result<()> {
+        self.json.done(bound, || outln!("clients come by {}", bound.listen.join(", ")))
+    }
 }
 
 /// Permissions for one start alone.
@@ -319,6 +353,19 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             let daemon = patient(daemon, patience);
             let status = daemon.stop(&name, &Stop { flush, force })?;
             ended(&daemon, &name, &status, flush, patience, json)?;
+        }
+        What::End { of: Named { name, patience, json } } => {
+            let daemon = patient(daemon, patience);
+            let status = daemon.end(&name)?;
+            ended(&daemon, &name, &status, false, patience, json)?;
+        }
+        What::Bind(socket) => {
+            let bound = daemon.bind(&socket.name, &socket.which())?;
+            socket.done(&bound)?;
+        }
+        What::Unbind(socket) => {
+            let bound = daemon.unbind(&socket.name, &socket.which())?;
+            socket.done(&bound)?;
         }
         What::Attach(args) => {
             let daemon = patient(daemon, args.patience);

@@ -8,6 +8,7 @@ use crate::api::definition::Leave;
 use crate::api::listed::Listed;
 pub use crate::api::pool::{AttachCore, DetachCore, ResizeCore};
 use crate::api::status::Status;
+use crate::api::volume::{Bound, WhichSocket};
 pub use crate::api::volume::{ChangeState, FlushState, Param};
 use crate::names::{self, SOCKET};
 use crate::outcome::{Ended, NobodyThere, Outcome};
@@ -87,6 +88,30 @@ impl Client {
     pub fn at(runtime_dir: &Path, name: &str) -> Result<Client> {
         names::check_name(name)?;
         Client::by(name, runtime_dir.join(format!("{name}.sock")))
+    }
+
+    /// Whatever answers at `socket`, as people call it.
+    ///
+    /// # Errors
+    /// If there can be no client.
+    pub fn over(name: &str, socket: &Path) -> Result<Client> {
+        Client::by(name, socket.to_owned())
+    }
+
+    /// Asks for what is at `path`.
+    ///
+    /// # Errors
+    /// If nobody answers, or with a refusal.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.call(Method::GET, path, None)
+    }
+
+    /// Gives the order at `path`.
+    ///
+    /// # Errors
+    /// If nobody answers, or with a refusal.
+    pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.call(Method::POST, path, None)
     }
 
     fn by(name: &str, socket: PathBuf) -> Result<Client> {
@@ -412,6 +437,33 @@ impl DaemonClient {
     pub fn stop(&self, name: &str, how: &Stop) -> Result<Status> {
         names::check_name(name)?;
         self.run(name, "stop", json!(how))
+    }
+
+    /// Ends a volume at once; how it is then.
+    ///
+    /// # Errors
+    /// If there is no such volume.
+    pub fn end(&self, name: &str) -> Result<Status> {
+        names::check_name(name)?;
+        self.run(name, "end", json!({}))
+    }
+
+    /// Has a served volume listen on sockets of its definition; its exports then.
+    ///
+    /// # Errors
+    /// If one cannot be bound, or the volume is not served.
+    pub fn bind(&self, name: &str, which: &WhichSocket) -> Result<Bound> {
+        names::check_name(name)?;
+        self.0.call(Method::POST, &format!("/v1/volumes/{name}/bind"), Some(json!(which)))
+    }
+
+    /// Has a served volume let go of such sockets; its exports then.
+    ///
+    /// # Errors
+    /// As [`DaemonClient::bind`].
+    pub fn unbind(&self, name: &str, which: &WhichSocket) -> Result<Bound> {
+        names::check_name(name)?;
+        self.0.call(Method::POST, &format!("/v1/volumes/{name}/unbind"), Some(json!(which)))
     }
 
     /// Stops a volume and starts it as it is defined now; how it is then.

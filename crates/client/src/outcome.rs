@@ -72,7 +72,7 @@ impl Outcome {
             let busy = why.errno == rustix::io::Errno::BUSY.raw_os_error();
             return match why.kind {
                 _ if busy => Some(Outcome::Refused),
-                IoKind::Io | IoKind::NoSpace | IoKind::Gone => Some(Outcome::Failed),
+                IoKind::Io | IoKind::NoSpace | IoKind::Gone | IoKind::Fenced => Some(Outcome::Failed),
                 IoKind::Unsupported | IoKind::Invalid => None,
             };
         }
@@ -92,7 +92,7 @@ impl Outcome {
     pub fn of_unserved(status: &Status) -> Outcome {
         match status {
             Status::Starting | Status::Serving | Status::Waiting(_) | Status::Stopping => Outcome::Waiting,
-            Status::Stopped | Status::Refused(_) | Status::Failed(_) => Outcome::Refused,
+            Status::Stopped | Status::Refused(_) | Status::Failed(_) | Status::Lost(_) => Outcome::Refused,
         }
     }
 }

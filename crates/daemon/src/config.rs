@@ -31,6 +31,9 @@ pub struct DaemonConfig {
     /// The folder in which the daemon keeps what it must remember; default /var/lib/loligo.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<PathBuf>,
+    /// The name of this controller, by which others see who has an RBD image; default: `$LOLIGO_IDENTITY`, or the host's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// The address at which Prometheus text is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,

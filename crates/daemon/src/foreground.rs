@@ -40,6 +40,10 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mut next = Instant::now() + LOOK;
     let mut failed = Ok(());
     while failed.is_ok() && !signals.within(GLANCE) && !volume.has_failed() {
+        if let Some(cause) = volume.silent() {
+            volume.end();
+            anyhow::bail!("{cause}");
+        }
         if Instant::now() >= next {
             next += LOOK;
             volume.look(None);

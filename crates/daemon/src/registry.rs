@@ -39,11 +39,18 @@ pub(super) struct Registry {
     pub(super) plain: Mutex<BTreeMap<String, VolumeConfig>>,
     /// Caches that may be dirty, of which that could not be noted. The next note, whatever it is of, says so first.
     pub(super) owed: Mutex<BTreeMap<String, LastCache>>,
+    /// The name of this controller, if it was given one.
+    pub(super) identity: Option<String>,
 }
 
 impl Registry {
-    /// The memory that `file` keeps, `state` by now, of `volumes`.
-    pub(super) fn new(file: StateFile, state: State, volumes: Arc<Volumes>) -> Arc<Registry> {
+    /// The memory that `file` keeps, `state` by now, of `volumes`, for a controller of this name if it was given one.
+    pub(super) fn new(
+        file: StateFile,
+        state: State,
+        volumes: Arc<Volumes>,
+        identity: Option<String>,
+    ) -> Arc<Registry> {
         Arc::new_cyclic(|me| Registry {
             file,
             volumes,
@@ -53,6 +60,7 @@ impl Registry {
             defined: Mutex::default(),
             plain: Mutex::default(),
             owed: Mutex::default(),
+            identity,
         })
     }
 
@@ -254,6 +262,7 @@ impl Memory for Registry {
         let effective = with_overrides(config, &remembered);
         self.wait_for_leaving(name, &effective)?;
         let mut o = ServeOptions::of(&effective, name, leave)?;
+        o.identity.clone_from(&self.identity);
         // A copy: what is asked of the devices may take its time.
         let (core, mut state) = (o.core.names(), self.state.lock().clone());
         if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut())
@@ -295,14 +304,21 @@ impl Memory for Registry {
             if !forced {
                 ownership::refuse_past(name, core, uuid.as_deref(), expected, state)?;
             }
-            changed(state, name, |r| match cache {
-                Some(cache) => r.cache = Some(cache),
-                None => r.forget_cache(),
+            changed(state, name, |r| {
+                r.lost = None;
+                match cache {
+                    Some(cache) => r.cache = Some(cache),
+                    None => r.forget_cache(),
+                }
             });
             let given_up = forced || expected.is_some_and(|e| Some(&e.uuid) != uuid.as_ref());
             void::core_changes(state, name, core, uuid.as_deref(), given_up);
             Ok(())
         })
+    }
+
+    fn lost(&self, name: &str, why: &str) -> Result<()> {
+        self.change(name, |r| r.lost = Some(why.to_owned()))
     }
 
     fn can_note(&self) -> Result<()> {
@@ -356,7 +372,7 @@ mod tests {
 
     /// A registry in a folder of its own.
     fn notes(dir: &std::path::Path) -> Arc<Registry> {
-        Registry::new(StateFile::at(dir).unwrap(), State::default(), Arc::default())
+        Registry::new(StateFile::at(dir).unwrap(), State::default(), Arc::default(), None)
     }
 
     fn begins(notes: &Registry, name: &str, cache: Option<LastCache>, forced: bool) -> Result<()> {

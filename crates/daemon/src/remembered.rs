@@ -28,6 +28,9 @@ pub struct Remembered {
     /// Its cache when it was last served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<LastCache>,
+    /// The array has given its devices to another controller, in these words: only a command starts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// A value set by command. It counts as long as the definition says what it said then: who edits the file later means it.

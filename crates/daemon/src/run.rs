@@ -72,7 +72,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         state_dir,
         started: Instant::now(),
         control: control.clone(),
-        memory: Registry::new(file, state, volumes.clone()),
+        memory: Registry::new(file, state, volumes.clone(), sections.right.daemon.identity.clone()),
         volumes,
     });
     daemon.begin(&sections)?;
@@ -228,7 +228,12 @@ fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
     match status {
         Status::Starting => since >= FIRST,
         Status::Waiting(_) => !is_boot || since >= COMING,
-        Status::Stopped | Status::Serving | Status::Refused(_) | Status::Stopping | Status::Failed(_) => true,
+        Status::Stopped
+        | Status::Serving
+        | Status::Refused(_)
+        | Status::Stopping
+        | Status::Failed(_)
+        | Status::Lost(_) => true,
     }
 }
 

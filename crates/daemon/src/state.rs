@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const MAGIC: &str = "loligo-state";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The oldest that is read, and what is written while nothing needs more: [`Remembered::exchanged`] and [`State::voids`] are of version 2, so that a program which
 /// would serve a volume without its cache does not read it; [`State::left`] is of version 3, since a program that drops it would believe a stale cache.
+/// [`Remembered::lost`] is of version 4, since a program that drops it would start what another controller has.
 const PLAIN: u32 = 1;
 const EXCHANGED: u32 = 2;
+const LEFT: u32 = 3;
 /// Longest file that is read, bytes.
 const MOST: u64 = 64 << 20;
 
@@ -122,7 +124,8 @@ fn encode(state: &State) -> Vec<u8> {
     let body = serde_json::to_vec_pretty(state).expect("names and numbers");
     let newer = !state.voids.is_empty() || state.volumes.values().any(|r| r.exchanged.is_some());
     let version = match (state.left.is_empty(), newer) {
-        (false, _) => VERSION,
+        _ if state.volumes.values().any(|r| r.lost.is_some()) => VERSION,
+        (false, _) => LEFT,
         (true, true) => EXCHANGED,
         (true, false) => PLAIN,
     };
@@ -179,6 +182,7 @@ mod tests {
             mode: Some(mode.clone()),
             params: [("seq-cutoff".to_owned(), mode)].into(),
             cache: Some(cache),
+            lost: None,
         };
         State { volumes: [("a".to_owned(), one)].into(), ..State::default() }
     }
@@ -210,6 +214,10 @@ mod tests {
         let raw = encode(&state);
         assert!(raw.starts_with(b"loligo-state 3 "));
         assert_eq!(decode(&raw).unwrap(), state);
+        state.volumes.get_mut("a").unwrap().lost = Some("fenced".to_owned());
+        let raw = encode(&state);
+        assert!(raw.starts_with(b"loligo-state 4 "));
+        assert_eq!(decode(&raw).unwrap(), state);
     }
 
     #[test]
@@ -221,9 +229,9 @@ mod tests {
             assert!(decode(&broken).is_err(), "byte {at}");
             assert!(decode(&whole[..at]).is_err(), "cut at {at}");
         }
-        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 4 ", 1);
+        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 5 ", 1);
         let why = decode(later.as_bytes()).unwrap_err().to_string();
-        assert!(why.contains("version 4"), "{why}");
+        assert!(why.contains("version 5"), "{why}");
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use loligo_volume::memory::Memory;
 use loligo_volume::signals::Stopper;
 use loligo_volume::volume_state::VolumeState;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ struct Inner {
     /// Raised with every wish, so that a refused start is tried once for each.
     wishes: u64,
     app: Option<Arc<VolumeState>>,
+    /// The volume that is served or being stopped.
+    last_app: Weak<VolumeState>,
     stopper: Option<Stopper>,
     /// The last line that it said since it was told to start or to stop.
     says: LastWords,
@@ -86,6 +88,7 @@ impl Supervisor {
             anew: false,
             wishes: 1,
             app: None,
+            last_app: Weak::new(),
             stopper: None,
             says: LastWords::default(),
             over: false,
@@ -237,6 +240,27 @@ impl Supervisor {
         self.desired(DesiredState::Stop { flush }, false);
     }
 
+    /// Ends it at once: nothing is written anywhere, no device is waited for, clients are hung up on. Its thread may take a while
+    /// to see it.
+    pub(crate) fn end_now(&self) {
+        let app = {
+            let inner = self.lock();
+            if let Some(stopper) = &inner.stopper {
+                stopper.end();
+            }
+            inner.app.clone().or_else(|| inner.last_app.upgrade())
+        };
+        if let Some(app) = app {
+            app.end_now();
+        }
+        self.desired(DesiredState::Stop { flush: false }, false);
+    }
+
+    /// It was lost to another controller before this daemon began.
+    pub(crate) fn is_lost(&self, why: &str) {
+        self.set(Status::Lost(why.to_owned()));
+    }
+
     /// Stops it for good, and ends its thread.
     pub(crate) fn quit(&self) {
         self.desired(DesiredState::Quit, false);
@@ -341,6 +365,9 @@ mod tests {
             Ok(())
         }
         fn cache_was(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn lost(&self, _: &str, _: &str) -> anyhow::Result<()> {
             Ok(())
         }
         fn can_note(&self) -> anyhow::Result<()> {

@@ -75,11 +75,17 @@ impl Daemon {
         volume: VolumeConfig,
         from_file: bool,
     ) -> Result<Arc<Supervisor>> {
-        let run = self.runs(name, &volume);
-        turn.add(name, from_file, || {
+        let lost = self.memory.of(name).lost;
+        let run = self.runs(name, &volume) && lost.is_none();
+        let supervisor = turn.add(name, from_file, || {
             Supervisor::new(name, volume, run, self.memory.clone(), self.control.clone())
                 .context("starting a thread")
-        })
+        })?;
+        if let Some(why) = lost {
+            say!("{name}: not started, because it was lost to another controller: {why}");
+            supervisor.is_lost(&why);
+        }
+        Ok(supervisor)
     }
 
     /// A volume of the file that is refused until its section is mended.
@@ -235,6 +241,17 @@ impl Daemon {
                 }
             }
         }
+        Ok(supervisor)
+    }
+
+    /// Ends a volume at once: nothing is written anywhere, not even what is remembered of it.
+    ///
+    /// # Errors
+    /// If there is no such volume.
+    pub(crate) fn end(&self, name: &str) -> Result<Arc<Supervisor>> {
+        // No turn is waited for: others may hang at what this one hangs at.
+        let supervisor = self.volumes.find(name)?.supervisor;
+        supervisor.end_now();
         Ok(supervisor)
     }
 
@@ -422,7 +439,7 @@ mod tests {
         std::fs::write(&config_path, section("a", "wb") + &section("gone", "wb")).unwrap();
         let volumes = Arc::<Volumes>::default();
         let file = StateFile::at(dir.path()).unwrap();
-        let memory = Registry::new(file, State::default(), volumes.clone());
+        let memory = Registry::new(file, State::default(), volumes.clone(), None);
         let daemon = Daemon {
             config_path: config_path.clone(),
             state_dir: dir.path().to_owned(),

@@ -67,6 +67,10 @@ pub enum Control {
     /// now on, those under way too; write nothing to it any more; keep what is dirty. Operations at the core must still
     /// complete, with an error where need be. [`Control::Stop`] then makes durable what the cache holds.
     Fence(String),
+    /// Cache and core are both somebody else's now, in these words: answer every request with [`loligo_block::ReqError::Io`] from
+    /// now on, those under way too, and ask neither device for anything. A shard that hears
+    /// [`loligo_block::IoKind::Fenced`] of a device does the same by itself. There is no way back.
+    Expel(String),
     /// Bring the core to this very moment, and answer once it holds that; until [`Control::Thaw`] its content does not
     /// change. Clients go on; what they write stays in the cache. A volume with several shards has them all in one thread,
     /// which tells each of them with nothing in between: the moment is one.

@@ -52,6 +52,8 @@ pub enum Bug {
     ExtentNotWiped,
     /// A change that finds no room in a jammed cache is answered, and written nowhere.
     PassedByUnwritten,
+    /// A device that the array has fenced this controller from is taken for one that has failed.
+    FencedTakenForFailed,
     /// A pool's table is written where the one in use is.
     TableInPlace,
 }

@@ -27,6 +27,10 @@ impl Engine {
             Control::FlushCore if self.state.is_alone() => self.flush_dirty_alone(now, id, fx),
             Control::FlushCore => self.flush_core_for(id, fx),
             Control::Fence(why) => self.fence(now, id, why, fx),
+            Control::Expel(why) => {
+                self.expel(now, why, fx);
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
             Control::Freeze if self.state.is_alone() => self.freeze_alone(id, fx),
             Control::Freeze => self.freeze(now, id, fx),
             Control::Thaw if self.state.is_alone() => {

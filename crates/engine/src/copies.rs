@@ -1,6 +1,6 @@
 //! Copies of one structure at several places of a device.
 
-use loligo_block::{IoError, IoKind, SyncIo};
+use loligo_block::{IoError, SyncIo};
 
 /// Writes `raw` at each of `places` that holds something else or cannot be read. Each copy is durable before the next is touched,
 /// so that one is whole at any time.
@@ -12,7 +12,7 @@ pub(crate) fn write_missing(dev: &mut dyn SyncIo, places: [u64; 2], raw: &[u8]) 
     for at in places {
         let same = match dev.read_at(at, &mut have) {
             Ok(()) => have == raw,
-            Err(e) if e.kind == IoKind::Gone => return Err(e),
+            Err(e) if e.is_final() => return Err(e),
             // Writing it may heal it.
             Err(_) => false,
         };

@@ -108,6 +108,7 @@ impl Engine {
 
     /// The only way in. `fx` receives what the world must do; call [`Engine::settle`] after each batch of events.
     pub fn step(&mut self, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
+        let from = fx.len();
         match event {
             Event::Submit(req, hint) => self.submit(now, req, hint, fx),
             Event::Done { tag, buf, result } => {
@@ -118,10 +119,12 @@ impl Engine {
             Event::Tick => {}
         }
         self.advance(now, fx);
+        self.ask_nothing(now, from, fx);
     }
 
     /// Ends a batch: closes the journal group, starts what has room, asks for the flushes that somebody waits for.
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let from = fx.len();
         if self.state.uses_cache() {
             if !self.state.is_fenced() {
                 // Where a core is frozen a thaw may bring room.
@@ -146,6 +149,7 @@ impl Engine {
         }
         self.flush_if_wanted(now, fx);
         self.stop_if_idle(now, fx);
+        self.ask_nothing(now, from, fx);
     }
 
     /// The time at which [`Engine::settle`] wants to be called again if nothing else happens.
@@ -184,7 +188,7 @@ impl Engine {
 
     fn submit(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
         if !self.state.accepts_requests() {
-            return answer(fx, req.id, Err(ReqError::Shutdown));
+            return self.refuse_request(req.id, fx);
         }
         if self.state.is_alone() {
             return self.serve_alone(now, req, fx);
@@ -205,11 +209,12 @@ impl Engine {
         }
     }
 
-    fn done(&mut self, tag: IoTag, done: Done, fx: &mut Vec<Effect>) {
-        if done.result.is_err() {
-            self.stats.io_errors += 1;
-        }
+    pub(crate) fn done(&mut self, tag: IoTag, done: Done, fx: &mut Vec<Effect>) {
         let now = done.now;
+        if let Err(e) = &done.result {
+            self.stats.io_errors += 1;
+            self.look_for_fence(now, e, fx);
+        }
         match tag {
             IoTag::Task(key, _) => match &self.intake.tasks[key] {
                 Task::Read(_) => self.read_done(done, fx),

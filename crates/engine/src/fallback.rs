@@ -471,6 +471,14 @@ impl Engine {
         }
     }
 
+    /// Answers a stop that comes to nothing.
+    pub(crate) fn fail_stop_alone(&mut self, fx: &mut Vec<Effect>) {
+        let Some(f) = self.state.fallback_mut() else { return };
+        if let Some(id) = f.stop.take() {
+            fx.push(Effect::Controlled(id, Err(f.why.clone().into())));
+        }
+    }
+
     /// Once the last request is answered, the core is flushed, and that is it.
     pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let (Some(id), true) = (self.state.stop(), self.intake.tasks.is_empty()) else { return };

@@ -20,6 +20,7 @@ mod devices;
 mod durability;
 mod engine;
 pub mod exchange;
+mod expelled;
 mod fallback;
 mod fence;
 mod flushes;

@@ -12,7 +12,7 @@ use crate::index::{Index, Meta};
 use crate::policy::{Kind, Replacement};
 use crate::slots::Slots;
 use image::load_image;
-use loligo_block::{IoError, IoKind, SyncIo};
+use loligo_block::{IoError, SyncIo};
 use loligo_format::layout::ShardLayout;
 use loligo_format::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, encode_page};
 use loligo_format::record::{FrameError, JournalId};
@@ -207,7 +207,7 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
         let mut raw = vec![0; PAGE];
         roots.push(match dev.read_at(at, &mut raw) {
             Ok(()) => Root::decode(&raw, plan.id).and_then(|root| plausible(root, &plan.layout)),
-            Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+            Err(e) if e.is_final() => return Err(e.into()),
             Err(e) => Err(PageError::Damaged(format!("a checkpoint root: {e}"))),
         });
     }

@@ -37,6 +37,9 @@ pub enum Failure {
     /// It was given up from outside, for this reason.
     #[error("{0}")]
     GivenUp(String),
+    /// The devices are somebody else's, in these words: nothing is written to either of them any more.
+    #[error("{0}")]
+    Expelled(String),
 }
 
 /// The error with which the core refused a write.

@@ -7,12 +7,14 @@
 //!    └──the cache failed, the core has everything──▶ Alone
 //! ```
 //!
+//! An engine that is expelled is fenced, and has failed: neither device is asked for anything, whatever its life was.
+//!
 //! Each life owns what only it needs: a freeze exists while the engine runs, a stop knows whom to answer, an engine without
 //! its cache has its queue. The fence is orthogonal: the core may be taken from an engine that runs, stops, has failed or is
 //! alone, and neither takes the place of the other. Decision 0070 has the cases.
 
 use crate::api::ControlId;
-use crate::fallback::state::Fallback;
+use crate::fallback::state::{Fallback, FallbackState};
 use crate::freeze::moment::Freeze;
 use crate::refusal::{ControlError, Failure};
 
@@ -50,6 +52,8 @@ pub(crate) struct State {
     life: Life,
     /// The reason why the core is not ours any more.
     fence: Option<String>,
+    /// Nor is the cache.
+    expelled: bool,
 }
 
 /// Questions about the present.
@@ -148,6 +152,12 @@ impl State {
         self.fence.is_some()
     }
 
+    /// Somebody else has both devices: nothing is asked of either.
+    #[inline]
+    pub(crate) fn is_expelled(&self) -> bool {
+        self.expelled
+    }
+
     /// The reason why the core is not ours any more.
     pub(crate) fn fence(&self) -> Option<&str> {
         self.fence.as_deref()
@@ -175,7 +185,7 @@ impl State {
 impl State {
     /// Running, with both devices.
     pub(crate) fn new() -> State {
-        State { life: Life::Running(None), fence: None }
+        State { life: Life::Running(None), fence: None, expelled: false }
     }
 
     /// Checks that the core can be brought to a moment: not if [`State::refusal`] says why, in a stop or in
@@ -247,6 +257,24 @@ impl State {
             }
             Life::Running(_) | Life::Stopping(_) | Life::Stopped | Life::Alone(_) => Err(fallback),
         }
+    }
+
+    /// Somebody else has both devices, for this reason: an engine that used its cache has failed with it. The waiters of that
+    /// life, or nothing if this is known already.
+    pub(crate) fn expel(&mut self, why: &str) -> Option<Orphans> {
+        if std::mem::replace(&mut self.expelled, true) {
+            return None;
+        }
+        self.set_fence(why.to_owned());
+        let failure = Failure::Expelled(why.to_owned());
+        let left = self.fail(failure.clone());
+        match &mut self.life {
+            Life::Alone(f) => (f.state, f.why) = (FallbackState::Failed, failure),
+            // It is the reason to tell.
+            Life::Failed(why) => *why = failure,
+            Life::Running(_) | Life::Stopping(_) | Life::Stopped => {}
+        }
+        Some(left)
     }
 
     /// Somebody else has the core, for this reason. The engine stays in its phase.
@@ -334,6 +362,24 @@ mod tests {
         assert!(state.end_freeze().is_some());
         state.begin_stop(5).expect("nothing is frozen");
         assert_eq!(state.can_freeze(), Err(ControlError::Stopping));
+    }
+
+    #[test]
+    fn an_expelled_engine_has_no_life_that_uses_a_device() {
+        let mut state = State::new();
+        state.begin_stop(4).expect("it runs");
+        let left = state.expel("taken").expect("it is news");
+        assert_eq!((left.stop, state.uses_cache(), state.accepts_requests()), (Some(4), false, false));
+        assert!(state.is_expelled() && state.is_fenced());
+        assert_eq!(state.why(), Some(&Failure::Expelled("taken".into())));
+        assert!(state.expel("again").is_none(), "the first reason stays");
+
+        let mut state = State::new();
+        let _ = state.fail(torn());
+        state.go_alone(Box::new(Fallback::new(torn(), false, None))).expect("it has failed");
+        let _ = state.expel("taken");
+        assert_eq!(state.fallback().map(|f| f.state), Some(FallbackState::Failed));
+        assert_eq!(state.why(), Some(&Failure::Expelled("taken".into())));
     }
 
     #[test]

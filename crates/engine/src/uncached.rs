@@ -7,7 +7,9 @@
 use crate::api::{Dev, Effect, Nanos};
 use crate::refusal::{Failure, Step};
 use crate::stats::Stats;
-use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Tag};
+use loligo_block::{
+    Answer, Buf, Extent, IoError, IoKind, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Tag,
+};
 use slab::Slab;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +21,8 @@ enum Class {
 
 #[derive(Debug)]
 struct Task {
-    id: ReqId,
+    /// Taken by the answer.
+    id: Option<ReqId>,
     since: Nanos,
     class: Class,
     /// A flush follows before the answer.
@@ -62,6 +65,31 @@ impl UncachedEngine {
         self.failed.as_ref()
     }
 
+    /// The reason why the core is not ours any more, if that is so.
+    pub fn expelled(&self) -> Option<&str> {
+        match &self.failed {
+            Some(Failure::Expelled(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The core is somebody else's: every request fails from now on, those under way too.
+    pub fn expel(&mut self, why: String, fx: &mut Vec<Effect>) {
+        if self.expelled().is_some() {
+            return;
+        }
+        self.failed = Some(Failure::Expelled(why));
+        self.stats.poisoned = true;
+        for (_, task) in &mut self.tasks {
+            let id = task.id.take();
+            fx.extend(id.map(|id| Effect::Answer(Reply { id, result: Err(ReqError::Io) })));
+        }
+        // They were not asked of the core yet, and are not going to be.
+        for key in std::mem::take(&mut self.next) {
+            self.tasks.remove(key);
+        }
+    }
+
     /// From now on nothing but reads is answered, because of `why`.
     pub fn fail(&mut self, why: Failure) {
         self.failed.get_or_insert(why);
@@ -81,7 +109,8 @@ impl UncachedEngine {
         if !flush && (!inside || req.len == 0) {
             return answer(if inside { Ok(Answer::Done) } else { Err(ReqError::Invalid) });
         }
-        if self.failed.is_some() && !matches!(req.kind, ReqKind::Read | ReqKind::Status) {
+        let reads = matches!(req.kind, ReqKind::Read | ReqKind::Status);
+        if self.expelled().is_some() || (self.failed.is_some() && !reads) {
             return answer(Err(ReqError::Io));
         }
         let fua = req.fua && self.volatile;
@@ -110,7 +139,7 @@ impl UncachedEngine {
             Class::Write => self.stats.core_write_bytes += req.len,
             Class::Flush => {}
         }
-        let key = self.tasks.insert(Task { id: req.id, since: now, class, flush_after });
+        let key = self.tasks.insert(Task { id: Some(req.id), since: now, class, flush_after });
         if class == Class::Flush {
             return self.flush(Some(key), fx);
         }
@@ -139,6 +168,9 @@ impl UncachedEngine {
         fx: &mut Vec<Effect>,
     ) {
         let key = tag as usize;
+        if let Some(e) = result.as_ref().err().filter(|e| e.kind == IoKind::Fenced) {
+            self.expel(e.words_of_fence(), fx);
+        }
         if self.flushing.first() == Some(&key) {
             let mut over = std::mem::take(&mut self.flushing);
             if let Err(e) = &result {
@@ -179,7 +211,7 @@ impl UncachedEngine {
                 Err(ReqError::from(&e))
             }
         };
-        fx.push(Effect::Answer(Reply { id: task.id, result }));
+        fx.extend(task.id.map(|id| Effect::Answer(Reply { id, result })));
     }
 
     /// Requests under way.
@@ -191,7 +223,6 @@ impl UncachedEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_block::IoKind;
 
     /// A bare volume over a core that forgets what a failed flush was to save.
     struct Rig {
@@ -275,6 +306,28 @@ mod tests {
         rig.end(true);
         assert_eq!(rig.told.last(), Some(&(7, true)), "what is there stays readable");
         assert!(rig.bare.failed().is_some() && rig.bare.in_flight() == 0);
+    }
+
+    #[test]
+    fn a_bare_volume_that_is_fenced_answers_nothing_but_errors() {
+        let mut rig = Rig::new();
+        rig.write(1, true);
+        rig.ask(2, ReqKind::Read, false);
+        rig.ask(3, ReqKind::Flush, false);
+        rig.ask(4, ReqKind::Flush, false);
+        let fenced = IoError::new(IoKind::Fenced, "write");
+        let c = rig.asked.remove(0).complete(Err(fenced));
+        let mut fx = Vec::new();
+        rig.bare.done(0, c.tag, c.buf, c.result, &mut fx);
+        rig.take(fx);
+        rig.told.sort_unstable();
+        assert_eq!(rig.told, [(1, false), (2, false), (3, false), (4, false)], "at once");
+        while !rig.asked.is_empty() {
+            rig.end(true);
+        }
+        rig.ask(5, ReqKind::Read, false);
+        assert_eq!((rig.told.len(), rig.told[4]), (5, (5, false)));
+        assert!(rig.asked.is_empty() && rig.bare.in_flight() == 0);
     }
 
     #[test]

@@ -56,6 +56,21 @@ impl FromStr for ListenAddr {
 }
 
 impl ListenAddr {
+    /// True if the client of `socket` came by a listener with this address.
+    pub(crate) fn is_of(&self, socket: impl AsFd) -> bool {
+        let Ok(local) = net::getsockname(socket) else { return false };
+        match self {
+            ListenAddr::Unix(path) => {
+                let local = SocketAddrUnix::try_from(local);
+                local.is_ok_and(|l| l.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
+            }
+            ListenAddr::Tcp(addr) => SocketAddr::try_from(local).is_ok_and(|l| {
+                l.port() == addr.port()
+                    && (addr.ip().is_unspecified() || l.ip().to_canonical() == addr.ip().to_canonical())
+            }),
+        }
+    }
+
     /// Checks that it may be served behind `guard`: others than this host reach all but unix sockets and
     /// loopback.
     ///
@@ -189,6 +204,12 @@ impl Listener {
     /// The same with what else was said of the socket.
     pub fn spec(&self) -> &SocketSpec {
         &self.spec
+    }
+
+    /// Ends it at once, also while somebody polls it: the address is free when this returns.
+    pub fn close(self) {
+        // One that nobody could connect to yet is over with the descriptor.
+        let _ = net::shutdown(&self.fd, net::Shutdown::Both);
     }
 
     /// The next waiting client's socket, nonblocking; nothing if none waits.

@@ -9,6 +9,7 @@
 
 use crate::complaints::Complaints;
 use crate::handshakes::Handshakes;
+use crate::listen::ListenAddr;
 use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES, PeerUse};
 use crate::peer::{self, Peer};
 use crate::source::Source;
@@ -345,6 +346,16 @@ impl Server {
             }
         }
         self.flush(now, requests);
+    }
+
+    /// Hangs up on every client, or on those that came by `listener`, without a further word: what they have asked is carried out
+    /// and not answered.
+    pub fn hang_up(&self, listener: Option<&ListenAddr>) {
+        let sockets = self.entries.iter().filter_map(|(_, e)| e.socket.as_ref());
+        for socket in sockets.filter(|s| listener.is_none_or(|l| l.is_of(s))) {
+            // A client that is gone already needs none.
+            let _ = net::shutdown(socket, Shutdown::Both);
+        }
     }
 
     /// The events that a connection waits for; nothing once it is closed.

@@ -19,11 +19,13 @@ pub struct SocketSpec {
     pub mode: Option<u32>,
     /// Its clients may not change anything.
     pub read_only: bool,
+    /// It is not bound at the start of its volume, but when somebody says so: its address comes later, and goes earlier.
+    pub when_told: bool,
 }
 
 impl From<ListenAddr> for SocketSpec {
     fn from(addr: ListenAddr) -> SocketSpec {
-        SocketSpec { addr, owner: None, mode: None, read_only: false }
+        SocketSpec { addr, owner: None, mode: None, read_only: false, when_told: false }
     }
 }
 
@@ -43,9 +45,10 @@ impl FromStr for SocketSpec {
                     spec.mode = Some(bits.ok_or_else(why)?);
                 }
                 ("read-only", "") => spec.read_only = true,
+                ("when-told", "") => spec.when_told = true,
                 _ => {
                     let why = format!(
-                        "'{option}' is no option of a socket: owner=USER[:GROUP], mode=0660 and read-only are"
+                        "'{option}' is no option of a socket: owner=USER[:GROUP], mode=0660, read-only and when-told are"
                     );
                     return Err(bad(why));
                 }
@@ -63,7 +66,8 @@ impl fmt::Display for SocketSpec {
         let owner = self.owner.map(|o| format!("owner={}:{}", o.uid, o.gid));
         let mode = self.mode.map(|m| format!("mode={m:04o}"));
         let read_only = self.read_only.then(|| "read-only".to_owned());
-        let options: Vec<String> = [owner, mode, read_only].into_iter().flatten().collect();
+        let when_told = self.when_told.then(|| "when-told".to_owned());
+        let options: Vec<String> = [owner, mode, read_only, when_told].into_iter().flatten().collect();
         let mark = if options.is_empty() { "" } else { "?" };
         write!(f, "{}{mark}{}", self.addr, options.join("&"))
     }
@@ -75,15 +79,15 @@ mod tests {
 
     #[test]
     fn options_of_a_socket_are_read_and_shown_alike() {
-        let text = "unix:/run/v.sock?owner=107:36&mode=0660&read-only";
+        let text = "unix:/run/v.sock?owner=107:36&mode=0660&read-only&when-told";
         let spec: SocketSpec = text.parse().unwrap();
         assert_eq!(spec.addr, ListenAddr::Unix("/run/v.sock".into()));
         assert_eq!((spec.owner, spec.mode), (Some(Owner { uid: 107, gid: 36 }), Some(0o660)));
-        assert!(spec.read_only);
+        assert!(spec.read_only && spec.when_told);
         assert_eq!(spec.to_string(), text);
         assert_eq!(spec.to_string().parse::<SocketSpec>().unwrap(), spec);
         let plain: SocketSpec = "tcp:127.0.0.1:10809?read-only".parse().unwrap();
-        assert!(plain.read_only && plain.to_string().ends_with("10809?read-only"));
+        assert!(plain.read_only && !plain.when_told && plain.to_string().ends_with("10809?read-only"));
     }
 
     #[test]

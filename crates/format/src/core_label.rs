@@ -6,7 +6,7 @@ use crate::in_place_label;
 use crate::record::u32_at;
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::is_counted;
-use loligo_block::{IoError, IoKind, SyncIo};
+use loligo_block::{IoError, SyncIo};
 
 /// Bytes of one copy.
 const LABEL: usize = SUPERBLOCK;
@@ -99,7 +99,7 @@ impl CoreLabel {
             match core.read_at(at, &mut raw) {
                 Ok(()) => {}
                 // Without the first nobody knows whether the other is a copy or content.
-                Err(e) if at == 0 || e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) if at == 0 || e.is_final() => return Err(e.into()),
                 Err(e) => {
                     copies.push((0, Err(e.into())));
                     continue;

@@ -6,7 +6,7 @@ use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
 use crate::units::{Striping, is_counted};
-use loligo_block::{IoError, IoKind, KeyedText, SyncIo, keyed};
+use loligo_block::{IoError, KeyedText, SyncIo, keyed};
 use thiserror::Error;
 
 /// Bytes of one copy.
@@ -287,7 +287,7 @@ impl Superblock {
             let mut raw = vec![0; SUPERBLOCK];
             copies.push(match dev.read_at(at, &mut raw) {
                 Ok(()) => (Superblock::claimed_generation(&raw), Superblock::decode(&raw)),
-                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) if e.is_final() => return Err(e.into()),
                 Err(e) => (0, Err(e.into())),
             });
         }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::config::{Data, Hosts, LabConfig};
+use crate::config::{Data, LabConfig};
 use crate::layout::Layout;
+use crate::monitor::Monitor;
+use crate::namespaces;
 use crate::state::State;
 
 /// BlueStore's cache for each OSD unless `--set` says otherwise, bytes: small, so that a small machine holds several and
@@ -19,7 +21,7 @@ pub fn text(at: &Layout, state: &State, size: u64) -> String {
         of.extend(options.into_iter().map(|(k, v)| (k.to_owned(), v)));
     };
     put("global", global(at, state));
-    put("mon", mon(at));
+    put("mon", mon(at, &state.config));
     put("mgr", mgr(at));
     put("osd", osd(at, &state.config, size));
     // Several clients of one name run at a time, and would fight for one socket.
@@ -41,11 +43,12 @@ pub fn text(at: &Layout, state: &State, size: u64) -> String {
 
 fn global(at: &Layout, state: &State) -> Vec<(&'static str, String)> {
     let config = &state.config;
-    let (address, [v2, v1]) = (&state.address, state.ports);
+    let ids: Vec<&str> = state.mons.iter().map(|mon| mon.id.as_str()).collect();
+    let mons: Vec<String> = state.mons.iter().map(Monitor::addresses).collect();
     let mut options = vec![
         ("fsid", state.fsid.clone()),
-        ("mon_initial_members", "a".to_owned()),
-        ("mon_host", format!("[v2:{address}:{v2},v1:{address}:{v1}]")),
+        ("mon_initial_members", ids.join(",")),
+        ("mon_host", mons.join(",")),
         ("auth_cluster_required", "cephx".to_owned()),
         ("auth_service_required", "cephx".to_owned()),
         ("auth_client_required", "cephx".to_owned()),
@@ -56,13 +59,17 @@ fn global(at: &Layout, state: &State) -> Vec<(&'static str, String)> {
         ("pid_file", format!("{}/$name.pid", at.run().display())),
         ("log_file", format!("{}/$name.log", at.log().display())),
         ("crash_dir", format!("{}/crash", at.dir().display())),
-        ("osd_pool_default_size", config.replicas.to_string()),
+        ("osd_pool_default_size", config.copies().to_string()),
         ("osd_pool_default_min_size", least_copies(config).to_string()),
         ("osd_pool_default_pg_autoscale_mode", "off".to_owned()),
         ("osd_crush_chooseleaf_type", u32::from(spread(state)).to_string()),
     ];
-    let loopback = config.hosts == Hosts::Loopback;
-    let public = config.public_network.clone().or_else(|| loopback.then(|| format!("{address}/32")));
+    // A controller has a link to its partner too, which clients do not reach.
+    let own = match config.pairs {
+        0 => (!config.in_namespaces()).then(|| format!("{}/32", state.address)),
+        _ => Some(namespaces::network(&state.address)),
+    };
+    let public = config.public_network.clone().or(own);
     if let Some(network) = public {
         options.push(("public_network", network));
     }
@@ -74,20 +81,22 @@ fn global(at: &Layout, state: &State) -> Vec<(&'static str, String)> {
 
 /// Copies without which a write waits.
 pub(crate) fn least_copies(config: &LabConfig) -> u32 {
-    if config.replicas > 2 { 2 } else { 1 }
+    if config.copies() > 2 || config.pairs > 0 { 2.min(config.copies()) } else { 1 }
 }
 
 /// True if copies go to different CRUSH hosts: only where there are enough.
 fn spread(state: &State) -> bool {
-    let hosts = match state.config.hosts {
-        Hosts::Namespaces => state.osds.len(),
-        Hosts::Loopback => state.config.layout.len(),
+    let hosts = match state.config.in_namespaces() {
+        true => state.osds.len(),
+        false => state.config.layout.len(),
     };
-    hosts >= state.config.replicas as usize && hosts > 0
+    hosts >= state.config.copies() as usize && hosts > 0
 }
 
-fn mon(at: &Layout) -> Vec<(&'static str, String)> {
-    let mut options = vec![("mon_data", format!("{}/mon.$id", at.dir().display()))];
+fn mon(at: &Layout, config: &LabConfig) -> Vec<(&'static str, String)> {
+    let data = format!("{}/mon.$id", at.dir().display());
+    // Monitors know one another by the key that is in each one's folder.
+    let mut options = vec![("keyring", format!("{data}/keyring")), ("mon_data", data)];
     let fixed = [
         // A lab lives on whatever disk there is.
         ("mon_data_avail_warn", "2"),
@@ -103,6 +112,10 @@ fn mon(at: &Layout) -> Vec<(&'static str, String)> {
         ("mon_osd_min_down_reporters", "1"),
     ];
     options.extend(fixed.map(|(k, v)| (k, v.to_owned())));
+    if config.pairs > 0 {
+        // The partner takes over; nothing is to be copied away meanwhile.
+        options.push(("mon_osd_down_out_subtree_limit", "host".to_owned()));
+    }
     options
 }
 
@@ -120,8 +133,16 @@ fn osd(at: &Layout, config: &LabConfig, size: u64) -> Vec<(&'static str, String)
         ("osd_objectstore", "bluestore".to_owned()),
         ("bluestore_cache_autotune", "false".to_owned()),
         ("bluestore_cache_size", OSD_CACHE.to_string()),
-        ("osd_crush_update_on_start", "true".to_owned()),
+        ("osd_crush_update_on_start", (config.pairs == 0).to_string()),
     ];
+    if config.pairs > 0 {
+        // Two daemons of one OSD may run at a time, one of them fenced: neither is to keep the other from its files.
+        options.push(("pid_file", String::new()));
+        options.push(("admin_socket", "$osd_data/asok".to_owned()));
+        // Ceph takes the array's files for spinning disks, and spares them.
+        options.push(("bluestore_debug_enforce_settings", "ssd".to_owned()));
+        options.push(("osd_recovery_sleep_hdd", "0".to_owned()));
+    }
     if matches!(config.data, Data::Kind(_)) {
         options.push(("bluestore_block_size", size.to_string()));
     }

@@ -9,6 +9,16 @@ use serde::{Deserialize, Serialize};
 /// Least size of an OSD's data, bytes: BlueStore's own structures and a little data.
 const LEAST_OSD: u64 = 1 << 30;
 
+/// Defects of arrays, as 'loligo lab array --defect' names them.
+pub const ARRAY_DEFECTS: [&str; 3] =
+    ["abort-misses-registrants", "preempts-without-effect", "forgets-at-power-cycle"];
+
+/// Most monitors.
+const MOST_MONS: u32 = 9;
+
+/// Most nodes of two controllers: their addresses are in one network of 254.
+const MOST_PAIRS: u32 = 100;
+
 /// Least size of a cache, bytes.
 const LEAST_CACHE: u64 = 24 << 20;
 
@@ -102,8 +112,16 @@ impl std::str::FromStr for Aside {
 pub struct LabConfig {
     /// The number of OSDs.
     pub osds: u32,
-    /// Bytes of each OSD's data where it is a file, as `10g`.
-    pub osd_size: String,
+    /// Bytes of each OSD's data where it is a file, as `10g`; nothing: see [`LabConfig::settled`].
+    pub osd_size: Option<String>,
+    /// Nodes of two controllers that share an array; 0: none, and OSDs as `osds` says. Each controller has an OSD.
+    pub pairs: u32,
+    /// Monitors; nothing: see [`LabConfig::settled`].
+    pub mons: Option<u32>,
+    /// With pairs: the agents of 'loligo pair' start the OSDs, not the lab.
+    pub agents: bool,
+    /// With pairs: defects of the arrays, as 'loligo lab array --defect' names them.
+    pub array_defects: Vec<String>,
     /// The devices for their data.
     pub data: Data,
     /// Revolutions a minute of the disk model: 7200 or 10000.
@@ -122,8 +140,8 @@ pub struct LabConfig {
     pub cache_profile: Option<String>,
     /// Their tunables, as 'loligo param' names them.
     pub cache_set: BTreeMap<String, String>,
-    /// Copies of each object.
-    pub replicas: u32,
+    /// Copies of each object; nothing: see [`LabConfig::settled`].
+    pub replicas: Option<u32>,
     /// The pool that is made.
     pub pool: String,
     /// Placement groups of the pool; default: 32 for each three OSDs' copies, a power of two.
@@ -145,7 +163,11 @@ impl Default for LabConfig {
     fn default() -> LabConfig {
         LabConfig {
             osds: 3,
-            osd_size: "10g".to_owned(),
+            osd_size: None,
+            pairs: 0,
+            mons: None,
+            agents: true,
+            array_defects: Vec::new(),
             data: Data::Kind(Kind::File),
             rpm: 7200,
             db: None,
@@ -155,7 +177,7 @@ impl Default for LabConfig {
             cache_mode: "wb".to_owned(),
             cache_profile: None,
             cache_set: BTreeMap::new(),
-            replicas: 3,
+            replicas: None,
             pool: "rbd".to_owned(),
             pg_num: None,
             hosts: Hosts::Loopback,
@@ -195,13 +217,49 @@ impl LabConfig {
         })
     }
 
+    /// The same with a value for everything whose default depends on other settings.
+    #[must_use]
+    pub fn settled(&self) -> LabConfig {
+        LabConfig {
+            osd_size: Some(self.osd_size.clone().unwrap_or_else(|| self.default_size().to_owned())),
+            replicas: Some(self.copies()),
+            mons: Some(self.mon_count()),
+            ..self.clone()
+        }
+    }
+
+    fn default_size(&self) -> &'static str {
+        if self.pairs > 0 { "3g" } else { "10g" }
+    }
+
+    /// True if hosts are network namespaces.
+    pub fn in_namespaces(&self) -> bool {
+        self.pairs > 0 || self.hosts == Hosts::Namespaces
+    }
+
+    /// Monitors: with three pairs or more there are three, on different nodes.
+    pub fn mon_count(&self) -> u32 {
+        self.mons.unwrap_or(if self.pairs >= 3 { 3 } else { 1 })
+    }
+
+    /// Copies of each object: three, or one on each node of fewer pairs, or one on each controller of a single pair.
+    pub fn copies(&self) -> u32 {
+        self.replicas.unwrap_or(if self.pairs > 0 { self.domains().min(3) } else { 3 })
+    }
+
+    /// With pairs: the places that copies go to, nodes or the controllers of a single one.
+    pub fn domains(&self) -> u32 {
+        if self.pairs == 1 { 2 } else { self.pairs }
+    }
+
     /// Bytes of each OSD's data.
     ///
     /// # Errors
     /// If the size is not one, or too small for BlueStore.
     pub fn osd_bytes(&self) -> Result<u64> {
-        let bytes = loligo_block::parse_size(&self.osd_size)?;
-        ensure!(bytes >= LEAST_OSD, "osd-size {} is too small: BlueStore needs 1g at least", self.osd_size);
+        let text = self.osd_size.as_deref().unwrap_or(self.default_size());
+        let bytes = loligo_block::parse_size(text)?;
+        ensure!(bytes >= LEAST_OSD, "osd-size {text} is too small: BlueStore needs 1g at least");
         Ok(bytes / 4096 * 4096)
     }
 
@@ -222,13 +280,16 @@ impl LabConfig {
         self.cache_profile.as_deref().or(own)
     }
 
-    /// Placement groups of the pool.
+    /// Placement groups of the pool. A lab of pairs has several pools.
     pub fn pgs(&self) -> u32 {
-        self.pg_num
-            .unwrap_or_else(|| (self.osd_count() * 32 / self.replicas.max(1)).max(8).next_power_of_two())
+        let spread = || (self.osd_count() * 32 / self.copies().max(1)).max(8).next_power_of_two();
+        self.pg_num.unwrap_or_else(|| if self.pairs > 0 { 16 } else { spread() })
     }
 
     fn osd_count(&self) -> u32 {
+        if self.pairs > 0 {
+            return self.pairs * 2;
+        }
         if self.layout.is_empty() { self.osds } else { self.layout.values().map(|l| l.len() as u32).sum() }
     }
 
@@ -244,13 +305,20 @@ impl LabConfig {
             "cache-dir, cache-profile and cache-set need caches: give their size with --cache"
         );
         ensure!((1..=1000).contains(&self.osd_count()), "a lab has 1 to 1000 OSDs, not {}", self.osd_count());
-        ensure!((1..=10).contains(&self.replicas), "replicas must be 1 to 10, not {}", self.replicas);
+        let copies = self.copies();
+        ensure!((1..=10).contains(&copies), "replicas must be 1 to 10, not {copies}");
         ensure!(
-            self.replicas <= self.osd_count(),
-            "{} replicas need as many OSDs, but there are {}: add OSDs or lower --replicas",
-            self.replicas,
+            copies <= self.osd_count(),
+            "{copies} replicas need as many OSDs, but there are {}: add OSDs or lower --replicas",
             self.osd_count()
         );
+        let mons = self.mon_count();
+        ensure!((1..=MOST_MONS).contains(&mons), "a lab has 1 to {MOST_MONS} monitors, not {mons}");
+        if self.pairs > 0 {
+            self.check_pairs()?;
+        } else {
+            ensure!(self.array_defects.is_empty(), "array-defects need arrays: bring up pairs with --pairs");
+        }
         ensure!(
             matches!(self.rpm, 7200 | 10_000),
             "the disk model knows 7200 and 10000 rpm, not {}",
@@ -279,6 +347,46 @@ impl LabConfig {
         Ok(plan)
     }
 
+    /// With pairs.
+    fn check_pairs(&self) -> Result<()> {
+        let (pairs, mons, copies, places) = (self.pairs, self.mon_count(), self.copies(), self.domains());
+        ensure!(pairs <= MOST_PAIRS, "a lab has at most {MOST_PAIRS} pairs, not {pairs}");
+        ensure!(
+            self.osds == LabConfig::default().osds || self.osds == pairs * 2,
+            "{pairs} pairs have {} OSDs, one for each controller, not {}: leave --osds out",
+            pairs * 2,
+            self.osds
+        );
+        let plain = self.data == Data::Kind(Kind::File) && self.db.is_none() && self.wal.is_none();
+        ensure!(
+            plain && self.cache.is_none() && self.layout.is_empty(),
+            "OSDs of pairs keep their data on the array: leave data, db, wal, cache and layout out"
+        );
+        let network = self.public_network.is_some() || self.cluster_network.is_some();
+        ensure!(!network, "pairs have networks of their own: leave public-network and cluster-network out");
+        for defect in &self.array_defects {
+            ensure!(
+                ARRAY_DEFECTS.contains(&defect.as_str()),
+                "array-defects: there is no defect '{defect}' (there are: {})",
+                ARRAY_DEFECTS.join(", ")
+            );
+        }
+        ensure!(
+            mons == 1 || mons <= pairs,
+            "{mons} monitors need as many nodes, but there are {pairs}: add pairs or lower --mons"
+        );
+        ensure!(
+            !["r2", "r3"].contains(&self.pool.as_str()),
+            "a lab of pairs has pools r2 and r3 of its own: name another with --pool"
+        );
+        ensure!(
+            copies <= places,
+            "{copies} copies need as many {}, but there are {places}: lower --replicas",
+            if pairs == 1 { "controllers" } else { "nodes" }
+        );
+        Ok(())
+    }
+
     fn plan_flat(&self) -> Result<Vec<OsdPlan>> {
         let pick = |what: &str, list: &[PathBuf], id: u32| {
             list.get(id as usize).cloned().with_context(|| {
@@ -289,7 +397,7 @@ impl LabConfig {
             Some(Aside::Devices(list)) => pick(what, list, id).map(Some),
             Some(Aside::File(_)) | None => Ok(None),
         };
-        (0..self.osds)
+        (0..self.osd_count())
             .map(|id| {
                 Ok(OsdPlan {
                     id,
@@ -372,6 +480,16 @@ mod tests {
     }
 
     #[test]
+    fn pairs_have_an_osd_a_controller_and_copies_on_each_node() {
+        for (pairs, copies, mons) in [(1, 2, 1), (2, 2, 1), (3, 3, 3), (5, 3, 3)] {
+            let config = LabConfig { pairs, ..LabConfig::default() }.settled();
+            assert_eq!(config.plan().unwrap().len() as u32, pairs * 2);
+            assert_eq!((config.copies(), config.mon_count()), (copies, mons), "{pairs} pairs");
+            assert_eq!((config.osd_bytes().unwrap(), config.settled()), (3 << 30, config.clone()));
+        }
+    }
+
+    #[test]
     fn layout_lines_of_the_articles_name_devices_by_host() {
         let config: LabConfig = toml::from_str(
             "[layout]\nnode1 = ['osd.4:/dev/sdb:/dev/nvme0n1p1', ':/dev/sdc:']\nnode2 = ['0:/dev/sdd:']",
@@ -386,6 +504,16 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_the_mend() {
         for (toml, says) in [
             ("osds = 2", "as many OSDs"),
+            ("replicas = 4\npairs = 3", "need as many nodes"),
+            ("replicas = 2\npairs = 1\npool = 'r2'", "pools r2 and r3"),
+            ("replicas = 3\npairs = 2", "need as many nodes"),
+            ("pairs = 3\nmons = 5", "need as many nodes"),
+            ("pairs = 2\nosds = 5", "leave --osds out"),
+            ("pairs = 2\ncache = '1g'", "on the array"),
+            ("pairs = 101", "at most 100 pairs"),
+            ("mons = 0", "1 to 9 monitors"),
+            ("pairs = 1\narray-defects = ['x']", "no defect 'x'"),
+            ("array-defects = ['forgets-at-power-cycle']", "with --pairs"),
             ("osd-size = '10x'", "is not a size"),
             ("osd-size = '100m'", "too small"),
             ("cache = '1m'", "24m at least"),

@@ -11,7 +11,9 @@ use loligo_block::mounts;
 use crate::Progress;
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
+use crate::lock::Lock;
 use crate::namespaces;
+use crate::pairs::place::Controller;
 use crate::process::{Process, end, run};
 use crate::state::State;
 
@@ -24,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// If there is no lab, or a mount or a file cannot be removed.
 pub fn down(dir: &Path, keep: bool, progress: &mut dyn Progress) -> Result<()> {
     let at = Layout::at(dir)?;
+    State::of(&at)?;
+    let _lock = Lock::take(&at.lock(), LIMIT)?;
     let mut state = State::of(&at)?;
     progress.step(&format!("stopping {} daemons", state.running().len()));
     stop(&mut state);
@@ -54,10 +58,14 @@ pub(crate) fn stop(state: &mut State) {
     let kind = |prefix: &str| -> Vec<Process> {
         running.iter().filter(|p| p.name.starts_with(prefix)).cloned().collect()
     };
+    // All agents at once: none is to take over from another.
+    end(&kind("agent."), LIMIT);
+    end(&inside(state, |name| !name.starts_with("mon.")), LIMIT);
     end(&kind("osd."), LIMIT);
-    end(&kind("disk."), LIMIT);
+    end(&[kind("disk."), kind("array.")].concat(), LIMIT);
     end(&kind("mgr."), LIMIT);
     end(&kind("mon."), LIMIT);
+    end(&inside(state, |_| true), LIMIT);
     for mount in &state.mounts {
         if mounted(mount) {
             // Its server is gone, so nothing can be lost by not waiting for its users.
@@ -67,6 +75,14 @@ pub(crate) fn stop(state: &mut State) {
     state.mounts.retain(|m| mounted(m));
     namespaces::remove(state);
     state.processes.clear();
+}
+
+/// The processes on controllers of pairs, whoever started them, but for those of the lab's own whose name is not `wanted`.
+fn inside(state: &State, wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+    let own = |pid: i32| state.processes.iter().find(|p| p.pid == pid).map_or("", |p| p.name.as_str());
+    let hosts = Controller::all(state.config.pairs).map(|c| namespaces::name(&state.fsid, &c.to_string()));
+    let pids = hosts.flat_map(|namespace| namespaces::pids(&namespace)).filter(|pid| wanted(own(*pid)));
+    pids.filter_map(|pid| Process::found("", pid)).collect()
 }
 
 /// Removes a stopped lab's folder. A device behind a link stays as it is.

@@ -53,6 +53,11 @@ impl Layout {
         self.0.join("lab.json")
     }
 
+    /// The lock of whoever starts or stops parts of the lab.
+    pub fn lock(&self) -> PathBuf {
+        self.0.join("lab.lock")
+    }
+
     /// Ceph's configuration.
     pub fn conf(&self) -> PathBuf {
         self.0.join("ceph.conf")

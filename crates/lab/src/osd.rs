@@ -85,7 +85,7 @@ pub(crate) fn start(at: &Layout, ceph: &Ceph, state: &State, plan: &OsdPlan) -> 
     if let Some(host) = host(&state.config, plan) {
         command.arg(format!("--crush_location=root=default host={host}"));
     }
-    if state.config.hosts == Hosts::Namespaces {
+    if state.config.in_namespaces() {
         let namespace = namespaces::name(&state.fsid, &format!("osd{}", plan.id));
         command = namespaces::within(&namespace, &command);
     }

@@ -55,6 +55,12 @@ impl Process {
         Ok(Held { process, word: child.stdin.take() })
     }
 
+    /// A process that others started; nothing if it has ended.
+    pub(crate) fn found(name: &str, pid: i32) -> Option<Process> {
+        let stat = Stat::of(pid).ok().filter(|stat| !stat.is_ended())?;
+        Some(Process { name: name.to_owned(), pid, start: stat.start, boot: boot_id() })
+    }
+
     /// True if it still runs.
     pub fn alive(&self) -> bool {
         self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && !s.is_ended())
@@ -125,7 +131,8 @@ pub fn end(processes: &[Process], limit: Duration) {
     }
 }
 
-fn wait(processes: &[Process], limit: Duration) -> bool {
+/// Waits until none of them runs. False: the time was over before.
+pub(crate) fn wait(processes: &[Process], limit: Duration) -> bool {
     let begun = Instant::now();
     while processes.iter().any(Process::alive) {
         if begun.elapsed() > limit {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::LabConfig;
 use crate::layout::Layout;
+use crate::monitor::{self, Monitor};
 use crate::process::{Held, Process};
 
 /// Says that a file is this and no other program's.
@@ -24,10 +25,11 @@ pub struct State {
     pub config: LabConfig,
     /// The cluster's id.
     pub fsid: String,
-    /// Address of the monitor.
+    /// Address of the machine itself in the lab's network.
     pub address: String,
-    /// Ports of the monitor: protocol 2, protocol 1.
-    pub ports: [u16; 2],
+    /// The monitors.
+    #[serde(default = "monitor::only_one")]
+    pub mons: Vec<Monitor>,
     /// Ids of the OSDs' stores, by OSD number.
     pub osds: Vec<(u32, String)>,
     /// Everything on disk is made: the daemons can be started anew.
@@ -44,14 +46,14 @@ pub struct State {
 
 impl State {
     /// Of a lab that is about to be made.
-    pub fn new(config: LabConfig, fsid: String, address: String, ports: [u16; 2]) -> State {
+    pub fn new(config: LabConfig, fsid: String, address: String) -> State {
         State {
             magic: MAGIC.to_owned(),
             version: VERSION,
             config,
             fsid,
             address,
-            ports,
+            mons: Vec::new(),
             osds: Vec::new(),
             complete: false,
             processes: Vec::new(),
@@ -112,6 +114,8 @@ impl State {
     /// # Errors
     /// If the file cannot be written; the process never runs then.
     pub(crate) fn start(&mut self, at: &Layout, held: Held) -> Result<()> {
+        // One that was started again takes the place of the one that ended.
+        self.processes.retain(|p| p.name != held.process.name || p.alive());
         self.processes.push(held.process.clone());
         self.write(at)?;
         held.go();
@@ -138,9 +142,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = Layout::at(dir.path()).unwrap();
         assert!(State::read(&at).unwrap().is_none());
-        let state = State::new(LabConfig::default(), "f".into(), "127.0.0.1".into(), [1, 2]);
+        let state = State::new(LabConfig::default(), "f".into(), "127.0.0.1".into());
         state.write(&at).unwrap();
         assert_eq!(State::of(&at).unwrap(), state);
+        let old = serde_json::to_string(&state).unwrap().replace("\"mons\":[],", "\"ports\":[1,2],");
+        std::fs::write(at.state(), old).unwrap();
+        assert_eq!(State::of(&at).unwrap().mons.len(), 1, "a lab of an older program has one monitor");
         std::fs::write(at.state(), "{}").unwrap();
         assert!(State::read(&at).unwrap_err().to_string().contains("damaged"));
         let newer = serde_json::to_string(&state).unwrap().replace("\"version\":1", "\"version\":9");

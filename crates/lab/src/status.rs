@@ -1,5 +1,6 @@
 //! The state of a lab.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -8,10 +9,14 @@ use serde::Serialize;
 use crate::ceph::{Ceph, own_environment};
 use crate::conf::OSD_CACHE;
 use crate::config::LabConfig;
+use crate::fail::{self, Fault};
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::namespaces;
 use crate::osd::volume;
+use crate::pairs::array::{self, LunStatus};
+use crate::pairs::place::{Controller, Node};
+use crate::pairs::{agents, osds};
 use crate::process::Process;
 use crate::state::State;
 
@@ -51,6 +56,79 @@ pub struct Status {
     pub config: LabConfig,
     /// Its daemons.
     pub daemons: Vec<Daemon>,
+    /// Controllers of pairs.
+    pub controllers: Vec<ControllerStatus>,
+    /// Arrays of pairs.
+    pub arrays: Vec<ArrayStatus>,
+    /// Faults in force, that 'loligo lab fail' made.
+    pub faults: Vec<Fault>,
+}
+
+/// A controller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ControllerStatus {
+    /// As `n0a`.
+    pub name: String,
+    /// `on` or `off`.
+    pub power: &'static str,
+    /// True if the link to clients is up.
+    pub public_link: bool,
+    /// True if the link to its partner is up.
+    pub private_link: bool,
+    /// OSDs that run there.
+    pub osds: Vec<u32>,
+    /// Processes that run there.
+    pub processes: usize,
+}
+
+/// The array of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArrayStatus {
+    /// The node, as `n0`.
+    pub node: String,
+    /// Its LUNs; nothing where it does not answer.
+    pub luns: Option<Vec<LunStatus>>,
+}
+
+fn controllers(state: &State, faults: &[Fault]) -> Vec<ControllerStatus> {
+    let of = |controller: Controller| {
+        let host = controller.to_string();
+        let namespace = namespaces::name(&state.fsid, &host);
+        let pids = namespaces::pids(&namespace);
+        let is_up = |link| namespaces::link_is_up(&namespace, link).unwrap_or(false);
+        let osds: BTreeSet<u32> = pids.iter().filter_map(|pid| osds::osd_of(*pid)).collect();
+        let is_off = fail::is_off(faults, &host) && pids.is_empty();
+        ControllerStatus {
+            name: host,
+            power: if is_off { "off" } else { "on" },
+            public_link: is_up(namespaces::PUBLIC),
+            private_link: is_up(namespaces::PRIVATE),
+            osds: osds.into_iter().collect(),
+            processes: pids.len(),
+        }
+    };
+    if state.namespaces.is_empty() {
+        Vec::new()
+    } else {
+        Controller::all(state.config.pairs).map(of).collect()
+    }
+}
+
+fn arrays(at: &Layout, state: &State) -> Vec<ArrayStatus> {
+    let of = |node: Node| ArrayStatus { node: node.to_string(), luns: array::luns(at, node) };
+    Node::all(state.config.pairs).map(of).collect()
+}
+
+/// Daemons of OSDs that agents started.
+fn by_agents(state: &State) -> Vec<Daemon> {
+    if !state.config.agents || state.namespaces.is_empty() {
+        return Vec::new();
+    }
+    let all = state.osds.iter().flat_map(|(id, _)| {
+        let name = format!("osd.{id}");
+        osds::daemons(state, *id).into_iter().filter_map(move |(_, pid)| Process::found(&name, pid))
+    });
+    all.map(|p| daemon(&p)).collect()
 }
 
 /// Looks at a lab.
@@ -60,14 +138,15 @@ pub struct Status {
 pub fn status(dir: &Path) -> Result<Status> {
     let at = Layout::at(dir)?;
     let state = State::of(&at)?;
-    let daemons: Vec<Daemon> = state.processes.iter().map(daemon).collect();
+    let faults = fail::in_force(&at, &state)?;
+    let daemons: Vec<Daemon> = state.processes.iter().map(daemon).chain(by_agents(&state)).collect();
     let running = daemons.iter().filter(|d| d.running).count();
     let word = match running {
         0 => "down",
         n if n == daemons.len() && state.complete => "up",
         _ => "partly up",
     };
-    let monitor = state.process("mon.a").is_some_and(Process::alive);
+    let monitor = state.processes.iter().any(|p| p.name.starts_with("mon.") && p.alive());
     let said = monitor.then(|| Ceph::of(&at, &Interrupt::default()).json(&["status"]).ok()).flatten();
     let number = |path: &[&str]| path.iter().fold(said.as_ref(), |v, key| v?.get(key))?.as_u64();
     let clean = said.as_ref().map(|s| {
@@ -90,6 +169,9 @@ pub fn status(dir: &Path) -> Result<Status> {
             .get("osd.bluestore_cache_size")
             .and_then(|v| v.parse().ok())
             .unwrap_or(OSD_CACHE),
+        controllers: controllers(&state, &faults),
+        arrays: arrays(&at, &state),
+        faults,
         config: state.config,
         daemons,
     })
@@ -140,10 +222,10 @@ pub fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// A command that runs with a lab's environment, on one of its hosts (`osd0`, `client`) if named.
+/// A command that runs with a lab's environment, on one of its hosts (`osd0`, `n0a`, `client`) if named.
 ///
 /// # Errors
-/// If there is no lab, or no such host.
+/// If there is no lab, or no such host, or that is off.
 pub fn command(
     dir: &Path,
     host: Option<&str>,
@@ -162,12 +244,19 @@ pub fn command(
         || state.namespaces.iter().filter_map(|n| n.rsplit('-').next()).collect::<Vec<_>>().join(", ");
     anyhow::ensure!(
         !state.namespaces.is_empty(),
-        "the lab has no hosts: bring it up with --hosts namespaces to run something on '{host}'"
+        "the lab has no hosts: bring it up with --hosts namespaces, or --pairs, to run something on '{host}'"
     );
     anyhow::ensure!(
         state.namespaces.contains(&namespace),
         "the lab has no host '{host}' (it has: {})",
         known()
     );
+    if let Some(controller) = Controller::named(host, state.config.pairs) {
+        anyhow::ensure!(
+            !fail::is_off(&fail::read(&at)?, host),
+            "{host} is off: 'loligo lab mend {host}' switches it on"
+        );
+        agents::environment(&at, controller, &mut command);
+    }
     Ok(namespaces::within(&namespace, &command))
 }

@@ -1,7 +1,6 @@
 //! Bringing a lab up.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,12 +8,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::Progress;
 use crate::ceph::{self, Ceph, uuid};
-use crate::config::{Hosts, LabConfig, OsdPlan};
+use crate::config::{LabConfig, OsdPlan};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
+use crate::lock::Lock;
+use crate::pairs::begin;
 use crate::process::{POLL, Process, last_lines};
 use crate::state::State;
-use crate::{conf, down, namespaces, osd};
+use crate::{conf, down, fail, mons, namespaces, osd, pairs};
 
 /// The time that OSDs may take to come up, and placement groups to become clean.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -53,13 +54,17 @@ pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) ->
     ceph::installed(&ceph::PROGRAMS)?;
     let at = Layout::at(&options.dir)?;
     let plans = options.config.plan()?;
-    let (mut state, plans) = match State::read(&at)? {
+    let kept = State::read(&at)?;
+    let config = kept.as_ref().map_or(&options.config, |state| &state.config);
+    let networks = config.in_namespaces().then(namespaces::take_networks).transpose()?;
+    let (mut state, plans) = match kept {
         Some(kept) => (again(&at, kept, &options.config)?, None),
         None => (fresh(&at, options, &plans, stop)?, Some(plans)),
     };
+    let _lock = Lock::take(&at.lock(), Duration::ZERO)?;
     let made = plans.is_some();
     let plans = plans.map_or_else(|| state.config.plan(), Ok)?;
-    let done = bring_up(&at, options, &mut state, &plans, stop, progress);
+    let done = bring_up(&at, options, &mut state, &plans, networks, stop, progress);
     let Err(error) = done else { return Ok(state) };
     progress.step("stopping what was started");
     down::stop(&mut state);
@@ -75,7 +80,7 @@ pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) ->
 }
 
 /// A lab that exists: it must be whole, stopped, and meant.
-fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
+fn again(at: &Layout, mut kept: State, asked: &LabConfig) -> Result<State> {
     let dir = at.dir().display();
     let running = kept.running();
     if let Some(p) = running.first() {
@@ -93,13 +98,15 @@ fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
         );
     }
     ensure!(kept.complete, "the lab in {dir} was never finished: 'loligo lab down --dir {dir}' removes it");
-    if *asked != LabConfig::default() && *asked != kept.config {
+    let have = kept.config.settled();
+    if *asked != LabConfig::default() && asked.settled() != have {
         bail!(
             "the lab in {dir} was made with other settings ({}): name another folder with --dir, or remove it with \
              'loligo lab down --dir {dir}'",
-            differing(asked, &kept.config)?
+            differing(&asked.settled(), &have)?
         );
     }
+    kept.config = have;
     Ok(kept)
 }
 
@@ -122,14 +129,14 @@ fn fresh(at: &Layout, options: &UpOptions, plans: &[OsdPlan], stop: &Interrupt) 
     let occupied = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     ensure!(!occupied, "{} is not empty and holds no lab: name another folder with --dir", dir.display());
     osd::check_devices(plans, options.force)?;
-    let address = match options.config.hosts {
-        Hosts::Namespaces => format!("{}.1", namespaces::free_network(stop)?),
-        Hosts::Loopback => "127.0.0.1".to_owned(),
+    let address = match options.config.in_namespaces() {
+        true => format!("{}.1", namespaces::free_network(stop)?),
+        false => "127.0.0.1".to_owned(),
     };
     for sub in [at.run(), at.log(), at.dir().join("crash")] {
         fs::create_dir_all(&sub).with_context(|| format!("making {}", sub.display()))?;
     }
-    let state = State::new(options.config.clone(), uuid()?, address, [0, 0]);
+    let state = State::new(options.config.settled(), uuid()?, address);
     state.write(at)?;
     Ok(state)
 }
@@ -139,41 +146,62 @@ fn bring_up(
     options: &UpOptions,
     state: &mut State,
     plans: &[OsdPlan],
+    networks: Option<Lock>,
     stop: &Interrupt,
     progress: &mut dyn Progress,
 ) -> Result<()> {
     let ceph = Ceph::of(at, stop);
     let new = !state.complete;
     state.processes.clear();
-    if state.config.hosts == Hosts::Namespaces {
+    fail::forget(at)?;
+    if state.config.in_namespaces() {
         progress.step("network namespaces");
         let ids: Vec<u32> = plans.iter().map(|p| p.id).collect();
         namespaces::make(at, state, &ids, stop)?;
     }
-    progress.step("monitor");
+    drop(networks);
+    let pairs = state.config.pairs;
+    if pairs > 0 {
+        progress.step(&format!("{pairs} arrays"));
+        begin::arrays(at, state, &options.program, stop)?;
+    }
+    progress.step(if state.config.mon_count() > 1 { "monitors" } else { "monitor" });
     if new {
         for plan in plans {
             state.osds.push((plan.id, uuid()?));
         }
-        state.ports = free_ports(&state.address)?;
+        state.mons = mons::plan(&state.config, &state.address)?;
         write(&at.conf(), &conf::text(at, state, state.config.osd_bytes()?))?;
         keys(at, &ceph, plans)?;
-        mkfs_mon(at, &ceph, state)?;
+        mons::make_stores(at, &ceph, state)?;
     }
-    start(at, &ceph, state, "mon", "a")?;
+    for mon in state.mons.clone() {
+        state.start(at, mons::start(at, &ceph, state, &mon)?)?;
+    }
     let answered = ceph.run(&["quorum_status"]);
-    explain(at, state, "mon.a", answered.map(drop))?;
+    explain(at, state, answered.map(drop))?;
     if new {
         // It would make a pool of its own once OSDs are there.
         ceph.run(&["config", "set", "mgr", "mgr/devicehealth/enable_monitoring", "false", "--force"])?;
     }
     progress.step("manager");
-    fs::create_dir_all(at.daemon("mgr", "x"))?;
-    start(at, &ceph, state, "mgr", "x")?;
-    start_osds(at, options, &ceph, state, plans, stop, progress)?;
+    start_manager(at, &ceph, state)?;
+    if pairs == 0 {
+        start_osds(at, options, &ceph, state, plans, stop, progress)?;
+    } else {
+        if new {
+            progress.step(&format!("stores of {} OSDs", plans.len()));
+            begin::stores(at, &ceph, state, &options.program)?;
+        }
+        begin::osds(at, &ceph, state, &options.program, stop, progress)?;
+    }
     if new {
-        progress.step(&format!("pool {}", state.config.pool));
-        make_pool(&ceph, &state.config)?;
+        let all: Vec<String> = pools(&state.config).into_iter().map(|(pool, _)| pool).collect();
+        progress.step(&format!("pool {}", all.join(", ")));
+        match pairs {
+            0 => make_pool(&ceph, &state.config)?,
+            _ => pairs::pools::make(&ceph, &state.config)?,
+        }
     }
     progress.step("waiting until every placement group is active and clean");
     wait_healthy(at, &ceph, state, stop)?;
@@ -181,12 +209,19 @@ fn bring_up(
     state.write(at)
 }
 
-/// Starts a monitor or manager.
-fn start(at: &Layout, ceph: &Ceph, state: &mut State, kind: &str, id: &str) -> Result<()> {
-    let name = format!("{kind}.{id}");
-    let mut command = ceph.command(&format!("ceph-{kind}"));
-    command.args(["-f", "-i", id]);
-    state.start(at, Process::hold(&name, &command, &at.output(&name))?)
+fn start_manager(at: &Layout, ceph: &Ceph, state: &mut State) -> Result<()> {
+    fs::create_dir_all(at.daemon("mgr", "x"))?;
+    let mut command = ceph.command("ceph-mgr");
+    command.args(["-f", "-i", "x"]);
+    state.start(at, Process::hold("mgr.x", &command, &at.output("mgr.x"))?)
+}
+
+/// The pools of a lab, each with its copies.
+fn pools(config: &LabConfig) -> Vec<(String, u32)> {
+    match config.pairs {
+        0 => vec![(config.pool.clone(), config.copies())],
+        _ => pairs::pools::pools(config),
+    }
 }
 
 fn start_osds(
@@ -278,21 +313,10 @@ fn keys(at: &Layout, ceph: &Ceph, plans: &[OsdPlan]) -> Result<()> {
     Ok(())
 }
 
-fn mkfs_mon(at: &Layout, ceph: &Ceph, state: &State) -> Result<()> {
-    let map = at.dir().join("monmap").display().to_string();
-    let keyring = at.dir().join("mon.keyring").display().to_string();
-    let (address, [v2, v1]) = (&state.address, state.ports);
-    let addresses = format!("[v2:{address}:{v2},v1:{address}:{v1}]");
-    ceph.tool("monmaptool", &["--create", "--fsid", &state.fsid, "--addv", "a", &addresses, &map])?;
-    ceph.tool("ceph-mon", &["--mkfs", "-i", "a", "--monmap", &map, "--keyring", &keyring])?;
-    fs::remove_file(&map)?;
-    Ok(())
-}
-
 fn make_pool(ceph: &Ceph, config: &LabConfig) -> Result<()> {
-    let (pool, pgs, size) = (&config.pool, config.pgs().to_string(), config.replicas.to_string());
+    let (pool, pgs, size) = (&config.pool, config.pgs().to_string(), config.copies().to_string());
     ceph.run(&["osd", "pool", "create", pool, &pgs, &pgs, "replicated"])?;
-    if config.replicas == 1 {
+    if config.copies() == 1 {
         ceph.run(&["osd", "pool", "set", pool, "size", "1", "--yes-i-really-mean-it"])?;
     } else {
         ceph.run(&["osd", "pool", "set", pool, "size", &size])?;
@@ -305,6 +329,7 @@ fn make_pool(ceph: &Ceph, config: &LabConfig) -> Result<()> {
 fn wait_healthy(at: &Layout, ceph: &Ceph, state: &State, stop: &Interrupt) -> Result<()> {
     let begun = Instant::now();
     let mut muted: Vec<&str> = Vec::new();
+    let least = u64::from(state.config.pgs()) * pools(&state.config).len() as u64;
     loop {
         stop.check()?;
         for p in &state.processes {
@@ -319,7 +344,7 @@ fn wait_healthy(at: &Layout, ceph: &Ceph, state: &State, stop: &Interrupt) -> Re
             .sum();
         let health = &status["health"];
         let all_up = count("num_up_osds") == state.osds.len() as u64;
-        if all_up && pgs >= u64::from(state.config.pgs()) && clean == pgs && health["status"] == "HEALTH_OK" {
+        if all_up && pgs >= least && clean == pgs && health["status"] == "HEALTH_OK" {
             return Ok(());
         }
         let checks: Vec<String> =
@@ -344,26 +369,18 @@ fn wait_healthy(at: &Layout, ceph: &Ceph, state: &State, stop: &Interrupt) -> Re
     }
 }
 
-/// Adds a dead daemon's own words to the error of a command that failed for it.
-fn explain(at: &Layout, state: &State, name: &str, result: Result<()>) -> Result<()> {
-    let gone = state.process(name).is_some_and(|p| !p.alive());
-    match result {
-        Err(e) if gone => Err(e.context(format!("{name} ended: {}", last_words(at, name)))),
-        other => other,
+/// Adds a dead monitor's own words to the error of a command that failed for it.
+fn explain(at: &Layout, state: &State, result: Result<()>) -> Result<()> {
+    let gone = state.processes.iter().find(|p| p.name.starts_with("mon.") && !p.alive());
+    match (result, gone) {
+        (Err(e), Some(p)) => Err(e.context(format!("{} ended: {}", p.name, last_words(at, &p.name)))),
+        (other, _) => other,
     }
 }
 
 fn last_words(at: &Layout, name: &str) -> String {
     let out = fs::read_to_string(at.output(name)).unwrap_or_default();
     if out.trim().is_empty() { "see its log".to_owned() } else { last_lines(&out, 3) }
-}
-
-/// Two ports that are free now.
-fn free_ports(address: &str) -> Result<[u16; 2]> {
-    let bind = || TcpListener::bind((address, 0)).with_context(|| format!("a port of {address}"));
-    // Both at once, so that they differ.
-    let [a, b] = [bind()?, bind()?];
-    Ok([a.local_addr()?.port(), b.local_addr()?.port()])
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

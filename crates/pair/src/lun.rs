@@ -101,6 +101,12 @@ impl Lun {
         Lun { reservations, defects, ..Lun::default() }
     }
 
+    /// The same with these counters, as they were stored.
+    #[must_use]
+    pub fn with_counters(self, counters: BTreeMap<Port, Counters>) -> Lun {
+        Lun { counters, ..self }
+    }
+
     /// The registrations and the reservation, to be stored or read.
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
@@ -188,6 +194,11 @@ impl Lun {
             self.of(port).rejected += 1;
         }
         Err((Refusal::Conflict, self.writes.end(ticket)))
+    }
+
+    /// True if a write that was taken has not ended, and the array has not lost its power since.
+    pub fn is_under_way(&self, ticket: Ticket) -> bool {
+        self.writes.port(ticket).is_some()
     }
 
     /// Ends a write that began: its bytes are on the medium. The aborts that are over by this; `None`: the array has lost its

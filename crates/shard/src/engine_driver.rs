@@ -247,6 +247,9 @@ impl EngineDriver {
             | Command::Resume
             | Command::Fail
             | Command::Abandon(_)
+            | Command::Abort(_)
+            | Command::Listen(_)
+            | Command::Unlisten(_)
             | Command::Drain
             | Command::End => {
                 let _ = said.send(Response::Done(Ok(())));
@@ -269,6 +272,7 @@ impl EngineDriver {
                 core_flush_failed: engine.has_failed_core_flush(),
                 core_failing: engine.core_failing().map(ToString::to_string),
                 core_refuses: engine.core_refuses(),
+                expelled: engine.expelled().map(str::to_owned),
                 fallback: engine.alone(),
                 needs_cache: engine.needs_cache(),
                 flush_remaining: engine.flush_remaining(),

@@ -12,6 +12,7 @@ use loligo_engine::stats::Stats;
 use loligo_engine::{FallbackState, Refused};
 use loligo_export::fuse::Session;
 use loligo_export::ublk::Queue;
+use loligo_export::{ListenAddr, Listener};
 use loligo_format::mode::Mode;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -40,6 +41,13 @@ pub enum Command {
     Fail,
     /// Waits for the cache device no longer, because of this: it fails from now on, and what was under way to it at once.
     Abandon(String),
+    /// Ends the thread at once, because of this: nobody is answered, every connection is closed, and no device is waited for or
+    /// asked for anything more.
+    Abort(String),
+    /// Clients may come from here, too. Nothing if there is no thread that takes clients any more. For the first thread.
+    Listen(Listener),
+    /// No more clients from here; those that came are hung up on. For every thread.
+    Unlisten(ListenAddr),
     /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
     /// connection and no request is left.
     Drain,
@@ -73,6 +81,8 @@ pub struct Snapshot {
     pub core_failing: Option<String>,
     /// The sectors that its core refuses, if it is only some.
     pub core_refuses: Option<Refused>,
+    /// The reason why its devices are another's, if they are.
+    pub expelled: Option<String>,
     /// The way it serves without its cache; nothing while it has one.
     pub fallback: Option<FallbackState>,
     /// The reason why the core alone could not go on from here; nothing: it has everything.

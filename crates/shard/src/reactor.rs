@@ -7,7 +7,7 @@ use crate::engine_driver::{Answers, EngineDriver};
 use crate::engine_setup::EngineSetup;
 use crate::message::{Command, Message, Response, ThreadMailbox};
 use crate::sockets::{Ready, Sockets};
-use crate::start::cache_id;
+use crate::start::{CORE_ID, cache_id};
 use crate::uncached::Uncached;
 use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
 use loligo_engine::exchange::Gate;
@@ -39,7 +39,8 @@ pub(crate) struct Reactor {
     pub(crate) clients: Clients,
     pub(crate) engine: Driver,
     pub(crate) boxes: Arc<[ThreadMailbox]>,
-    pub(crate) listeners: Vec<Listener>,
+    /// Nothing in the place of one that is gone: a poll that is under way speaks of a number.
+    pub(crate) listeners: Vec<Option<Listener>>,
     origin: Instant,
     sockets: Sockets,
     fired: Vec<Foreign>,
@@ -51,6 +52,8 @@ pub(crate) struct Reactor {
     gate: Gate<Request, Sender<Response>, Box<EngineSetup>>,
     draining: Option<Sender<Response>>,
     ending: bool,
+    /// Nobody is answered any more.
+    aborted: bool,
 }
 
 impl Reactor {
@@ -68,7 +71,7 @@ impl Reactor {
             clients,
             engine,
             boxes,
-            listeners,
+            listeners: listeners.into_iter().map(Some).collect(),
             origin: Instant::now(),
             sockets: Sockets::default(),
             fired: Vec::new(),
@@ -79,6 +82,7 @@ impl Reactor {
             gate: Gate::default(),
             draining: None,
             ending: false,
+            aborted: false,
         }
     }
 
@@ -88,7 +92,7 @@ impl Reactor {
     /// Where the ring fails, which no operation of a client can bring about.
     pub(crate) fn run(&mut self) -> Result<(), IoError> {
         Sockets::arm_eventfd(&mut self.ring, self.boxes[self.me].eventfd());
-        for (i, l) in self.listeners.iter().enumerate() {
+        for (i, l) in self.listeners.iter().flatten().enumerate() {
             Sockets::arm_listener(&mut self.ring, l, i);
         }
         loop {
@@ -114,6 +118,9 @@ impl Reactor {
             }
         }
         self.fired = fired;
+        if self.aborted {
+            return;
+        }
         if self.accept_again.is_some_and(|t| t <= clock) {
             self.accept_again = None;
             for i in 0..self.listeners.len() {
@@ -216,6 +223,29 @@ impl Reactor {
                 (0..MOST).for_each(|n| self.ring.disown(cache_id(n), &why));
                 let _ = said.send(Response::Done(Ok(())));
             }
+            (Message::Command(Command::Abort(why), said), _) => {
+                (self.ending, self.aborted) = (true, true);
+                self.ring.disown(CORE_ID, &why);
+                (0..MOST).for_each(|n| self.ring.disown(cache_id(n), &why));
+                self.listeners.drain(..).flatten().for_each(Listener::close);
+                self.clients.server.hang_up(None);
+                let _ = said.send(Response::Done(Ok(())));
+            }
+            (Message::Command(Command::Listen(listener), said), _) => {
+                // One that comes while clients are turned away goes with its message.
+                if self.draining.is_none() && !self.ending {
+                    Sockets::arm_listener(&mut self.ring, &listener, self.listeners.len());
+                    self.listeners.push(Some(listener));
+                    let _ = said.send(Response::Done(Ok(())));
+                }
+            }
+            (Message::Command(Command::Unlisten(addr), said), _) => {
+                for place in &mut self.listeners {
+                    place.take_if(|l| *l.addr() == addr).into_iter().for_each(Listener::close);
+                }
+                self.clients.server.hang_up(Some(&addr));
+                let _ = said.send(Response::Done(Ok(())));
+            }
             (Message::Command(Command::Drain, said), _) => {
                 // Whoever was held is answered, by whatever engine is there.
                 self.gate.end(&mut self.requests);
@@ -289,7 +319,7 @@ impl Reactor {
 
     /// Takes in whoever waits at listener `index`, and gives the clients to the threads in turn.
     fn accept(&mut self, clock: Instant, index: usize) {
-        let Some(listener) = self.listeners.get(index) else { return };
+        let Some(Some(listener)) = self.listeners.get(index) else { return };
         let read_only = listener.spec().read_only;
         loop {
             match listener.accept() {

@@ -49,6 +49,7 @@ impl Uncached {
             self.engine.done(now, c.tag, c.buf, c.result, &mut self.effects);
             self.carry_out(ring, now, to);
         }
+        self.carry_out(ring, now, to);
     }
 
     fn carry_out(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
@@ -71,6 +72,7 @@ impl Uncached {
                 core_flush_failed: self.engine.failed().is_some(),
                 core_failing: None,
                 core_refuses: None,
+                expelled: self.engine.expelled().map(str::to_owned),
                 fallback: None,
                 needs_cache: None,
                 flush_remaining: None,
@@ -80,6 +82,11 @@ impl Uncached {
             }]),
             Command::Control(Control::SetMode(_) | Control::SetParams(_)) => {
                 Response::Done(Err(CommandError::Uncached))
+            }
+            Command::Control(Control::Expel(why)) => {
+                // They go out before the end of this turn.
+                self.engine.expel(why, &mut self.effects);
+                Response::Done(Ok(()))
             }
             Command::Control(Control::GiveUp(why)) => {
                 self.engine.fail(Failure::GivenUp(why));
@@ -102,6 +109,9 @@ impl Uncached {
             | Command::Resume
             | Command::Fail
             | Command::Abandon(_)
+            | Command::Abort(_)
+            | Command::Listen(_)
+            | Command::Unlisten(_)
             | Command::Drain
             | Command::End => Response::Done(Ok(())),
         };

@@ -140,6 +140,7 @@ pub struct Disk {
     faults: Vec<Fault>,
     fired: Vec<Fired>,
     gone: bool,
+    fenced: bool,
     /// Sectors that cannot be read until they are written.
     bad: BTreeSet<u64>,
     worn: worn::WornOut,
@@ -167,6 +168,7 @@ impl Disk {
             faults: Vec::new(),
             fired: Vec::new(),
             gone: false,
+            fenced: false,
             bad: BTreeSet::new(),
             worn: worn::WornOut::default(),
             forgotten: forget::Forgotten::default(),
@@ -223,7 +225,19 @@ impl Disk {
     /// Disarms every fault, and brings a device that was gone back.
     pub fn heal(&mut self) {
         self.faults.clear();
-        self.gone = false;
+        (self.gone, self.fenced) = (false, false);
+    }
+
+    /// Another controller has it from now on: changes and flushes are refused, and of those in flight each may be.
+    pub fn fence(&mut self) {
+        self.fenced = true;
+        for f in &mut self.flight {
+            let changes = f.op.changes_data() || f.op.is_empty();
+            // What the array carries out in part it carries out before it answers the partner.
+            if changes && f.fate == Fate::Fine && f.early.iter().all(|e| !e) && self.rng.chance(1, 2) {
+                f.fate = Fate::Fault(FaultKind::Fenced, 0);
+            }
+        }
     }
 
     /// The faults that have fired since this was last asked.
@@ -321,6 +335,9 @@ impl Disk {
         if self.gone {
             return Fate::Fault(FaultKind::Gone, 0);
         }
+        if self.fenced && (op.changes_data() || op.is_empty()) {
+            return Fate::Fault(FaultKind::Fenced, 0);
+        }
         let Some(at) = self.faults.iter_mut().position(|f| f.hits(op)) else { return Fate::Fine };
         let fault = self.faults.swap_remove(at);
         self.gone |= fault.kind == FaultKind::Gone;
@@ -412,6 +429,7 @@ impl Disk {
         let at = match self.fire(f) {
             Fate::Fine => first,
             Fate::Fault(FaultKind::Gone, _) => return failed(IoKind::Gone, "device gone"),
+            Fate::Fault(FaultKind::Fenced, _) => return failed(IoKind::Fenced, "reservation conflict"),
             Fate::Fault(FaultKind::Lost, _) => return Ok(()),
             Fate::Fault(FaultKind::Misdirected, to) => to / SECTOR,
             Fate::Fault(kind, _) => {

@@ -17,12 +17,14 @@ pub enum FaultKind {
     Misdirected,
     /// The device stops answering anything but errors.
     Gone,
+    /// The array has given the device to another controller: it refuses every change and flush from now on.
+    Fenced,
 }
 
 impl FaultKind {
     /// True if the device says so.
     pub fn is_loud(self) -> bool {
-        matches!(self, FaultKind::Error | FaultKind::Gone)
+        matches!(self, FaultKind::Error | FaultKind::Gone | FaultKind::Fenced)
     }
 }
 

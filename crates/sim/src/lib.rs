@@ -6,11 +6,13 @@
 pub mod clients;
 pub mod config;
 pub mod disk;
+mod expelled;
 pub mod faults;
 pub mod life;
 pub mod loligo;
 pub mod marks;
 pub mod oracle;
+pub mod pair;
 pub mod rng;
 pub mod seeds;
 pub mod stamp;

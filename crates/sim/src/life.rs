@@ -1,6 +1,7 @@
 //! A run: several lives of one cache, each with its load, its faults and its end, and a check of every sector between.
 
 mod exchange;
+mod expel;
 mod fallback;
 mod filling;
 mod format;
@@ -40,6 +41,8 @@ const WIDER: u64 = 0x7769_6465;
 const SWAPS: u64 = 0x0073_7761_7073;
 /// And an eighth one.
 const WEAR: u64 = 0x7765_6172;
+/// And a ninth one.
+const FENCES: u64 = 0x0066_656e_6365;
 /// One step of the workload in so many changes the size of a share.
 const RESIZE_ONE_IN: u64 = 150;
 /// Largest read of a check, sectors.
@@ -126,6 +129,7 @@ pub fn run_config<E: Subject>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Su
             bad: Rng::new(seed ^ BAD),
             swaps: Rng::new(seed ^ SWAPS),
             worn: Rng::new(seed ^ WEAR ^ WIDER),
+            fences: Rng::new(seed ^ FENCES),
             storm: false,
             thaw_in: 0,
             thaw_at: 0,
@@ -162,6 +166,8 @@ struct Run<E> {
     swaps: Rng,
     /// For parts of the core that take no writes.
     worn: Rng,
+    /// For arrays that fence this controller.
+    fences: Rng,
     /// Clients do not pause while the core is frozen.
     storm: bool,
     /// Steps of the workload until the core is thawed, and when it is at the latest, ns.
@@ -455,6 +461,11 @@ impl<E: Subject> Run<E> {
     /// Ends a life.
     fn end(&mut self) -> Result<(), Wrong> {
         let bare = self.w.is_bare();
+        // The seeds that show another bug stay what they are.
+        let shown = self.w.cfg.bug.is_none_or(|bug| bug == Bug::FencedTakenForFailed);
+        if shown && !bare && self.fences.chance(1, 12) {
+            return self.expel();
+        }
         if self.extra.chance(1, 12) && !bare {
             return self.fence();
         }

@@ -12,6 +12,7 @@ mod worn;
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
+use crate::expelled::{self, Expelled};
 use crate::marks::Marks;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -111,6 +112,8 @@ pub struct World<E> {
     worn: worn::Worn,
     /// The core was taken.
     pub fenced: bool,
+    /// Both devices were.
+    expelled: Expelled,
     engine: Option<E>,
     inbox: Vec<VecDeque<(Nanos, Mail)>>,
     outbox: Vec<VecDeque<(Nanos, Out)>>,
@@ -168,6 +171,7 @@ impl<E: Subject> World<E> {
             once_bad: BTreeSet::new(),
             worn: worn::Worn::default(),
             fenced: false,
+            expelled: Expelled::default(),
             engine: None,
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -232,6 +236,7 @@ impl<E: Subject> World<E> {
         self.engine = Some(engine);
         self.stopping = false;
         self.fenced = false;
+        self.expelled = Expelled::default();
         self.pumps = 0;
     }
 
@@ -357,6 +362,7 @@ impl<E: Subject> World<E> {
         }
         self.deliver()?;
         self.hear()?;
+        self.tell_expelled();
         self.rescue_if_needed();
         Ok(true)
     }
@@ -440,7 +446,13 @@ impl<E: Subject> World<E> {
         let mut fx = Vec::new();
         let fenced = engine.is_fenced(shard);
         let often = self.rng.chance(1, 4);
+        // What came out before it knew is in order.
+        let mut judged = usize::MAX;
         for event in batch {
+            self.expelled.hears(shard, &event);
+            if self.expelled.knows(shard) {
+                judged = judged.min(fx.len());
+            }
             engine.step(shard, self.now, event, &mut fx);
             if often {
                 engine.settle(shard, self.now, &mut fx);
@@ -453,6 +465,7 @@ impl<E: Subject> World<E> {
         self.watch_worn();
         let Some(engine) = &mut self.engine else { return Ok(()) };
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
+        fx.iter().skip(judged).try_for_each(expelled::judge)?;
         for effect in fx {
             match effect {
                 Effect::Io(Dev::Core, op) if held && op.changes_data() => {

@@ -26,7 +26,7 @@ const FOUND: [u64; 13] = [
 ];
 
 /// The marks that the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 47] = [
+const PATHS: [&str; 49] = [
     "a cache found to be gone",
     "a void cache made anew",
     "cache filled",
@@ -56,10 +56,12 @@ const PATHS: [&str; 47] = [
     "engine: large writes past the cache",
     "engine: pinned versions replaced",
     "fault: error",
+    "fault: fenced",
     "fault: gone",
     "fault: lost write",
     "fault: misdirected write",
     "fault: torn write",
+    "fenced by the array",
     "freeze given up",
     "frozen",
     "journal wrapped",

@@ -123,6 +123,11 @@ fn a_share_that_shrinks_while_its_slots_are_in_use_is_caught() {
 }
 
 #[test]
+fn a_fenced_device_that_is_taken_for_a_failed_one_is_caught() {
+    is_caught(Bug::FencedTakenForFailed, 0);
+}
+
+#[test]
 fn changes_made_again_without_their_payload_are_caught() {
     is_caught(Bug::ReplayedWithoutPayload, 0);
 }

@@ -80,12 +80,12 @@ pub(crate) fn open(
         };
         signals.opened();
         signals.passes()?;
-        return open_in(place, name, o, core, (signals, watch));
+        return open_in(place.silenced_by(signals.silence()), name, o, core, (signals, watch));
     }
     refuse_missing(o)?;
     signals.passes()?;
     let file = signals.making(&o.path, || make_file(o))?;
-    let made = Made { file, path: o.path.clone() };
+    let made = Made { file: file.silenced_by(signals.silence()), path: o.path.clone() };
     let mut opened = open_in(made.file.clone().into(), name, o, core, (signals, watch))?;
     opened.made = Some(made);
     Ok(opened)
@@ -155,6 +155,11 @@ pub(crate) fn remembers(o: &CacheOptions) -> Result<Option<(Superblock, bool)>> 
         keeps |= in_place_label::is_label(&raw);
     }
     Ok(Some((sb, keeps)))
+}
+
+/// True if there is something at the path of the cache, or in the pool that it names.
+pub(crate) fn is_there(o: &CacheOptions) -> bool {
+    o.path.exists() || PoolSpec::of(&o.path).is_ok_and(|pool| pool.is_some())
 }
 
 /// Refuses what a start would, in so far as that is seen without a device that is in use.

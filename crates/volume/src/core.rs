@@ -5,6 +5,7 @@ use crate::labelled_core::{CacheView, LabelledCore, Wanted};
 use crate::last_cache::CoreNames;
 use anyhow::{Result, bail};
 use loligo_block::keys::CORE;
+use loligo_block::silence::Silence;
 use loligo_block::{
     CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, keyed, names_of,
 };
@@ -149,10 +150,11 @@ impl OpenCore {
 pub(crate) fn open(
     spec: DeviceSpec,
     wanted: Wanted,
+    silence: &Silence,
     of_cache: impl FnOnce() -> Result<Option<(Superblock, bool)>>,
 ) -> Result<OpenCore> {
     let file = match DeviceFile::open(spec.path(), &OpenOptions::default()) {
-        Ok(file) => file,
+        Ok(file) => file.silenced_by(silence),
         Err(e) if !spec.path().exists() => {
             let text =
                 keyed!("the core cannot be opened: {e}; check {CORE} (an RBD image is rbd:POOL/IMAGE)");

@@ -60,6 +60,13 @@ impl ServeOptions {
                 snapshot_deadline: seconds(volume.rbd.snapshot_deadline),
             },
             cache,
+            reservation: volume
+                .reservation
+                .as_deref()
+                .map(str::parse)
+                .transpose()
+                .map_err(|e: String| anyhow!(e))?,
+            identity: None,
             force: leave.force,
             listen: listen.collect::<Result<_>>()?,
             block: BlockOptions {

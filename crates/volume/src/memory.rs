@@ -35,6 +35,9 @@ pub trait Memory: Send + Sync {
     fn detached(&self, name: &str) -> anyhow::Result<()>;
     /// Its cache was stopped so, and no client waits.
     fn cache_was(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
+    /// The array has given its devices to another controller, in these words: it is not started by itself any more. Durable
+    /// when this returns. Nothing else is noted of it.
+    fn lost(&self, name: &str, why: &str) -> anyhow::Result<()>;
     /// Checks that something can be noted: refuses what would have to be taken back.
     fn can_note(&self) -> anyhow::Result<()>;
     /// `app` is served: changes are to be remembered.

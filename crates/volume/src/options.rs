@@ -3,6 +3,7 @@
 mod block;
 mod check;
 mod rbd;
+mod reservation_key;
 
 use crate::core::CoreSpec;
 use crate::labelled_core::Wanted;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 pub use block::{BlockOptions, Rotational};
 pub(crate) use check::check;
 pub use rbd::RbdOptions;
+pub use reservation_key::ReservationKey;
 
 /// The most shards of an image's cache: one thread has all of them.
 pub(crate) const IMAGE_SHARDS: u16 = 32;
@@ -32,6 +34,10 @@ pub struct ServeOptions {
     pub rbd: RbdOptions,
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
+    /// The key by which this controller holds the arrays that cache and core lie on, if they are shared.
+    pub reservation: Option<ReservationKey>,
+    /// The name by which others know who has an image; nothing: that of the host.
+    pub identity: Option<String>,
     /// Give up what a cache holds that the core lacks, where that is served without one.
     pub force: bool,
     /// The exports through which clients come.

@@ -14,7 +14,9 @@ use start_io::{PATIENCE, goes_on, while_ours};
 use crate::cache;
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::held_cache::{HeldCache, SharedSuperblock};
+use crate::identity::of_controller;
 use crate::options::{CacheOptions, RbdOptions, ServeOptions};
+use crate::reservation;
 use crate::signals::{CutOff, StopSignals};
 use anyhow::{Context, Result, bail};
 use loligo_block::keys::SNAPSHOT_DEADLINE;
@@ -64,6 +66,7 @@ pub(crate) fn open(
         Some(c) => cache::peek(c)?,
         None => (None, None),
     };
+    let place = place.map(|p| p.silenced_by(signals.silence()));
     // Its lock is taken, and a stop reaches whatever hangs from here on.
     signals.passes()?;
     let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
@@ -117,6 +120,8 @@ pub(crate) fn open(
         marked: false,
         void: Arc::default(),
         unserved: unserved.map(|(uuid, file)| Unserved { file, uuid, suspect: changed }),
+        silence: signals.silence().clone(),
+        identity: of_controller(o.identity.as_deref()),
     };
     held.poller = Some(Poller::start(image)?);
     Ok((core, held))
@@ -133,6 +138,7 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
         dirty_bytes: kept.filter(|s| s.clean).map(|s| s.dirty_blocks * BLOCK),
         record: found.and_then(|s| decode(&s.core_record)),
         force: c.force,
+        is_alone: reservation::is_alone(o, c),
     }
 }
 
@@ -147,7 +153,7 @@ pub(crate) fn marry(
     sb: &mut Superblock,
     signals: &StopSignals,
 ) -> Result<()> {
-    let (image, mark) = (held.image().clone(), mark_of(sb));
+    let (image, mark) = (held.image().clone(), mark_of(sb, &held.identity));
     let marks = image.clone();
     // It may be there as soon as it is sent, whatever the answer.
     held.marked = true;
@@ -164,7 +170,7 @@ pub(crate) fn marry(
 /// # Errors
 /// If the image cannot be written.
 pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
-    let void = AttachMarker { void: true, ..mark_of(&cache.superblock.lock()) };
+    let void = AttachMarker { void: true, ..mark_of(&cache.superblock.lock(), &held.identity) };
     let image = held.image().clone();
     let begun = Instant::now();
     let marks = image.clone();
@@ -178,9 +184,8 @@ pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
 }
 
 /// The marker that the image keeps of its cache.
-fn mark_of(sb: &Superblock) -> AttachMarker {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    AttachMarker::new(sb.uuid_text(), sb.generation, host, sb.name.clone())
+fn mark_of(sb: &Superblock, identity: &str) -> AttachMarker {
+    AttachMarker::new(sb.uuid_text(), sb.generation, identity.to_owned(), sb.name.clone())
 }
 
 /// Keeps an image while it is served.

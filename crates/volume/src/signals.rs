@@ -1,6 +1,7 @@
 //! SIGTERM and SIGINT as messages.
 
 use anyhow::{Context, Result};
+use loligo_block::silence::{Cause, Silence};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -38,6 +39,8 @@ struct Course {
     gate: Mutex<Gate>,
     /// While the volume starts: what is to be removed if that is cut off.
     starting: Mutex<Option<Vec<PathBuf>>>,
+    /// Of all its devices.
+    silence: Silence,
 }
 
 impl Course {
@@ -48,6 +51,7 @@ impl Course {
             opened: AtomicBool::new(false),
             gate: Mutex::default(),
             starting,
+            silence: Silence::default(),
         })
     }
 }
@@ -87,6 +91,12 @@ impl Stopper {
     /// Nobody has asked, as far as the volume is concerned.
     pub fn forget(&self) {
         self.asked.store(false, Ordering::Release);
+    }
+
+    /// Ends it at once, wherever it is in its life: nothing is asked of its devices any more.
+    pub fn end(&self) {
+        self.course.silence.begin(Cause::Ended);
+        self.stop();
     }
 
     /// True if somebody has asked.
@@ -160,6 +170,11 @@ impl StopSignals {
         (signals, Stopper { send, asked: AtomicBool::new(false), course })
     }
 
+    /// The silence of all its devices.
+    pub fn silence(&self) -> &Silence {
+        &self.course.silence
+    }
+
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
         self.course.starting.lock()
     }
@@ -192,9 +207,17 @@ impl StopSignals {
     /// # Errors
     /// [`CutOff`] where nobody waits for it any more: another may have begun since, which is to find nothing taken by it.
     pub(crate) fn goes_on(&self) -> Result<()> {
+        self.refuse_ended()?;
         match *self.course.gate.lock() {
             Gate::Closed => Err(CutOff.into()),
             Gate::Before | Gate::Passed => Ok(()),
+        }
+    }
+
+    fn refuse_ended(&self) -> Result<()> {
+        match self.silence().cause() {
+            Some(Cause::Ended) => Err(CutOff.into()),
+            Some(Cause::Fenced(_)) | None => Ok(()),
         }
     }
 
@@ -203,6 +226,7 @@ impl StopSignals {
     /// # Errors
     /// [`CutOff`] where nobody waits for it any more.
     pub(crate) fn passes(&self) -> Result<()> {
+        self.refuse_ended()?;
         let mut gate = self.course.gate.lock();
         if *gate == Gate::Closed {
             return Err(CutOff.into());

@@ -184,7 +184,7 @@ fn say_if_slow() -> Sender<()> {
 
 /// Takes the mounts away. Further requests from them are refused by threads that have drained, so that this
 /// waits for nobody.
-fn unmount(mounts: Vec<Mount>) {
+pub(crate) fn unmount(mounts: Vec<Mount>) {
     for mount in mounts {
         let path = mount.path().display().to_string();
         match mount.unmount() {

@@ -21,11 +21,13 @@ use crate::volume_state::{Keeping, VolumeState};
 use crate::{block, stats, stop};
 use anyhow::Result;
 use loligo_block::lease::Hold;
+use loligo_block::silence::Cause;
 use loligo_engine::FallbackState;
+use loligo_engine::api::Control;
 use loligo_export::blockdev::BlockDevice;
 use loligo_export::fuse::Mount;
 use loligo_log::say;
-use loligo_shard::{Running, Snapshot};
+use loligo_shard::{Command, Running, Snapshot};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,8 @@ pub struct Volume {
     refusals: Refusals,
     /// Its cache is gone, and the core serves alone.
     core_only: bool,
+    /// Its clients and its image know that the array has fenced this controller.
+    told_fenced: bool,
     /// It has been said that the lease is over.
     expired: bool,
     /// Its control socket; the name is somebody else's to have when it is gone.
@@ -80,9 +84,53 @@ impl Volume {
         self.running.has_failed()
     }
 
+    /// To be called some times a second: the reason why it is to be ended at once, with [`Volume::end`]. One that the array has
+    /// fenced fails every request until the next call, so that its clients hear of it.
+    pub fn silent(&mut self) -> Option<Cause> {
+        let cause = self.app.silent()?.clone();
+        if matches!(cause, Cause::Ended) || self.told_fenced {
+            return Some(cause);
+        }
+        self.told_fenced = true;
+        say!("error: {cause}. Every request fails, and nothing more is written, here or elsewhere");
+        self.app.silence_image();
+        // A thread whose answer is late has nothing to ask its devices either.
+        drop(self.app.handle.send_all(|| Command::Control(Control::Expel(cause.to_string()))));
+        None
+    }
+
+    /// Ends it at once, as the death of the process would: nothing is written or noted anywhere, and no device, cluster or client is
+    /// waited for. Mounts and devices of the kernel go in the background.
+    pub fn end(self) {
+        let Volume { running, app, mounts, devices, mut kernel, left, governing, .. } = self;
+        app.end_now();
+        let Shutdown { keeping, core, held, image, void: _ } = left;
+        let name = app.name.clone();
+        let let_go = move || {
+            // They answer nobody, by whichever thread that has not ended yet.
+            let _ = running.join();
+            if let Some(image) = image {
+                image.end();
+            }
+            drop(keeping);
+            stop::unmount(mounts);
+            drop(devices);
+            kernel.let_go();
+            kernel.end();
+            // The last to have a device waits for what the kernel has of it.
+            drop((governing, core, held));
+        };
+        if let Err(why) = std::thread::Builder::new().name(format!("end-{name}")).spawn(let_go) {
+            tracing::warn!(%why, name, "what a volume had that was ended goes with the process");
+        }
+    }
+
     /// To be called every second or so: says what has changed for the worse, settles what is to become of a cache that is gone, and
     /// rewrites the statistics.
     pub fn look(&mut self, memory: Option<&dyn Memory>) {
+        if self.app.silent().is_some() {
+            return;
+        }
         let snapshots = self.app.handle.snapshots();
         let waits = snapshots.iter().any(|s| s.fallback == Some(FallbackState::Waiting));
         // Before anything is said, for which somebody may have to be waited.

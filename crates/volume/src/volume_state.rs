@@ -1,6 +1,7 @@
 //! State that the management side shares: who this is, the threads, and a flush that may be under way.
 
 use crate::change::Changes;
+use crate::doors::Doors;
 use crate::held_cache::HeldCache;
 use crate::options::ServeOptions;
 use crate::rbd::ImageGuard;
@@ -9,6 +10,8 @@ use crate::served_label::ServedLabel;
 use anyhow::Result;
 use loligo_block::keyed;
 use loligo_block::lease::Hold;
+use loligo_block::silence::{Cause, Silence};
+use loligo_ceph::AttachedImage;
 use loligo_client::api::volume::{FlushState, Info};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_engine::api::Control;
@@ -17,7 +20,7 @@ use loligo_export::fuse::Counters;
 use loligo_export::{TlsContext, TlsError};
 use loligo_format::mode::Mode;
 use loligo_format::units::BLOCK;
-use loligo_shard::Handle;
+use loligo_shard::{Command, Handle};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -81,6 +84,19 @@ pub struct VolumeState {
     flushes: Mutex<VecDeque<FlushState>>,
     /// The memory of what an administrator changes.
     remembers: OnceLock<Remembers>,
+    /// The parts by which it is ended at once.
+    ends: Ends,
+    /// The sockets that clients may come by.
+    doors: Doors,
+}
+
+/// The parts of a volume that an end at once must reach, from whatever thread.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// Of its devices.
+    pub(crate) silence: Silence,
+    /// The image that is its core.
+    pub(crate) image: Option<Weak<AttachedImage>>,
 }
 
 /// Ends the keeping of a volume's image with it, on every way out: a client that is closed on purpose looks like one that lost its
@@ -132,6 +148,60 @@ impl VolumeState {
             flushes: Mutex::default(),
             remembers: OnceLock::new(),
             tls: None,
+            ends: Ends::default(),
+            doors: Doors::default(),
+        }
+    }
+
+    /// The same with the sockets that it may be told to bind.
+    pub(crate) fn listening(self, doors: Doors) -> VolumeState {
+        VolumeState { doors, ..self }
+    }
+
+    /// Listens on the sockets of its definition that wait to be told, or on the one named `which`; those that it listens on
+    /// by then. Nothing happens to those that are bound already.
+    ///
+    /// # Errors
+    /// If none is meant, or one cannot be bound: those before it stay.
+    pub fn bind(&self, which: Option<&str>) -> Result<Vec<String>, Ended> {
+        self.doors
+            .bind(which, &self.handle, |spec| self.is_now(|info| info.listen.push(spec.to_string())))?;
+        Ok(self.info().listen)
+    }
+
+    /// Lets go of such sockets, and hangs up on the clients that came by them: their address can go when this returns.
+    ///
+    /// # Errors
+    /// If none is meant, or a thread does not answer.
+    pub fn unbind(&self, which: Option<&str>) -> Result<Vec<String>, Ended> {
+        self.doors.unbind(which, &self.handle, |spec| {
+            self.is_now(|info| info.listen.retain(|listed| *listed != spec.to_string()));
+        })?;
+        Ok(self.info().listen)
+    }
+
+    /// The same with what an end at once must reach.
+    pub(crate) fn ended_by(self, ends: Ends) -> VolumeState {
+        VolumeState { ends, ..self }
+    }
+
+    /// The reason why its devices are not asked for anything any more, once that is so.
+    pub fn silent(&self) -> Option<&Cause> {
+        self.ends.silence.cause()
+    }
+
+    /// Ends it at once, whatever its devices do and whatever it is about: nothing more is written or sent, clients are hung up on,
+    /// and nobody is waited for. Its threads end by themselves.
+    pub fn end_now(&self) {
+        self.ends.silence.begin(Cause::Ended);
+        self.silence_image();
+        drop(self.handle.send_all(|| Command::Abort("the volume was ended at once".to_owned())));
+    }
+
+    /// Nothing of the client that has the image is sent any more.
+    pub(crate) fn silence_image(&self) {
+        if let Some(image) = self.ends.image.as_ref().and_then(Weak::upgrade) {
+            image.end();
         }
     }
 

@@ -4,13 +4,14 @@ use toml::{Table, Value};
 
 /// For each crate of the house, the crates of the house that it may use. A crate that is not named here may
 /// use none.
-pub const MAY_USE: [(&str, &[&str]); 17] = [
+pub const MAY_USE: [(&str, &[&str]); 18] = [
     ("loligo-log", &[]),
     ("loligo-pair", &[]),
+    ("loligo-agent", &["loligo-ceph", "loligo-client", "loligo-lab", "loligo-pair"]),
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
     ("loligo-engine", &["loligo-block", "loligo-format"]),
-    ("loligo-sim", &["loligo-block", "loligo-engine", "loligo-format"]),
+    ("loligo-sim", &["loligo-block", "loligo-engine", "loligo-format", "loligo-pair"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-engine", "loligo-format", "loligo-export"]),
     ("loligo-client", &["loligo-block", "loligo-format", "loligo-log"]),
@@ -23,6 +24,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
             "loligo-ceph",
             "loligo-client",
             "loligo-log",
+            "loligo-pair",
             "loligo-shard",
             "loligo-export",
         ],
@@ -66,6 +68,9 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
             "loligo-format",
             "loligo-shard",
             "loligo-export",
+            "loligo-agent",
+            "loligo-ceph",
+            "loligo-pair",
             "loligo-lab",
             "loligo-log",
             "loligo-volume",
@@ -83,6 +88,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
             "loligo-lab",
             "loligo-log",
             "loligo-osd",
+            "loligo-agent",
             "loligo-pair",
             "loligo-bench",
             "loligo-client",
@@ -93,7 +99,7 @@ pub const MAY_USE: [(&str, &[&str]); 17] = [
 ];
 
 /// The crates that may run an async runtime.
-const ASYNC_ROOMS: [&str; 4] = ["loligo-client", "loligo-daemon", "loligo", "loligo-tests"];
+const ASYNC_ROOMS: [&str; 5] = ["loligo-agent", "loligo-client", "loligo-daemon", "loligo", "loligo-tests"];
 /// Parts of names that give an async runtime or what is built on one away.
 const ASYNC: [&str; 7] = ["tokio", "axum", "hyper", "async-std", "smol", "futures", "reqwest"];
 

@@ -14,7 +14,7 @@ use std::process::Command;
 /// Programs of this machine, with their libraries. Those that are missing here are missing there.
 const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "blkdiscard", "dmsetup"];
 /// Modules that are there, with those they need.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 18] = [
     "ublk_drv",
     "bcache",
     "dm-writecache",
@@ -30,7 +30,25 @@ const MODULES: [&str; 15] = [
     "brd",
     "null_blk",
     "crc32c_generic",
+    "target_core_iblock",
+    "iscsi_target_mod",
+    "iscsi_tcp",
 ];
+/// The same with Debian's newest kernel, which has no `crc32c_generic`.
+const NEWEST_MODULES: [&str; 10] = [
+    "virtio_blk",
+    "sd_mod",
+    "brd",
+    "dm-delay",
+    "target_core_iblock",
+    "iscsi_target_mod",
+    "iscsi_tcp",
+    "nvmet",
+    "nvme-core",
+    "nvme-loop",
+];
+/// Programs of packages that are not installed, by their places.
+const UNPACKED: [&str; 3] = ["usr/sbin/make-bcache", "usr/sbin/bcache-super-show", "sbin/iscsistart"];
 /// The first program: sets up everything a program may expect, then runs the script.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -58,7 +76,7 @@ poweroff -f
 
 /// Writes the image of a machine that does what `plan` says to `to`.
 pub(super) fn image(kernel: &Kernel, plan: &Plan, to: &Path) -> Result<()> {
-    let base = base(kernel)?;
+    let base = base(kernel, plan.newest)?;
     std::fs::copy(base, to)?;
     let file = File::options().append(true).open(to)?;
     // The kernel unpacks one archive after the other.
@@ -68,38 +86,47 @@ pub(super) fn image(kernel: &Kernel, plan: &Plan, to: &Path) -> Result<()> {
     archive.bytes("init", INIT.as_bytes())?;
     archive.dir("files")?;
     archive.dir("files/units")?;
+    let mut done = BTreeSet::new();
     for (name, path) in &plan.files {
         archive.file(&format!("files/{name}"), path)?;
+    }
+    for path in &plan.programs {
+        let name = path.file_name().context("a program has a name")?.to_string_lossy();
+        archive.file(&format!("bin/{name}"), &stripped(path, to)?)?;
+        libraries(&mut archive, path, Path::new("/"), &mut done)?;
     }
     if let Some(root) = &plan.root {
         let disk = char::from(b'a' + plan.disks.len() as u8);
         let head = format!("ROOT=/dev/vd{disk} BOOTS={}\n", u8::from(root.boots));
         archive.bytes("lib/root.sh", (head + include_str!("../../vm/root.sh")).as_bytes())?;
     }
-    let mut done = BTreeSet::new();
-    archive.file("bin/loligo", &stripped(to)?)?;
-    libraries(&mut archive, program(), &mut done)?;
+    archive.file("bin/loligo", &stripped(program(), to)?)?;
+    libraries(&mut archive, program(), Path::new("/"), &mut done)?;
     archive.end()?;
     Ok(())
 }
 
-/// The program without what only a debugger reads, which is most of it.
-fn stripped(beside: &Path) -> Result<PathBuf> {
-    let to = beside.with_file_name("loligo");
-    let strip = Command::new("strip").arg("-o").arg(&to).arg(program()).status();
+/// `program` without what only a debugger reads, which is most of it.
+fn stripped(program: &Path, beside: &Path) -> Result<PathBuf> {
+    let to = beside.with_file_name("stripped");
+    let strip = Command::new("strip").arg("-o").arg(&to).arg(program).status();
     if !strip.is_ok_and(|s| s.success()) {
-        std::fs::copy(program(), &to)?;
+        std::fs::copy(program, &to)?;
     }
     Ok(to)
 }
 
 /// Everything that stays the same from run to run.
-fn base(kernel: &Kernel) -> Result<PathBuf> {
-    let wanted = format!("{}\n{PROGRAMS:?}\n{MODULES:?}\n1", kernel.version);
-    let (path, mark) = (cache_dir().join("base.cpio"), cache_dir().join("base.txt"));
+fn base(kernel: &Kernel, newest: bool) -> Result<PathBuf> {
+    let wanted: &[&str] = if newest { &NEWEST_MODULES } else { &MODULES };
+    let mark_text = format!("{}\n{PROGRAMS:?}\n{UNPACKED:?}\n{wanted:?}\n1", kernel.version);
+    let name = if newest { "newest" } else { "base" };
+    let (path, mark) = (cache_dir().join(format!("{name}.cpio")), cache_dir().join(format!("{name}.txt")));
+    // Programs are Debian 12's, whatever the kernel. It takes the same lock.
+    let unpacked = &Kernel::get()?.root;
     let lock = File::create(cache_dir().join("lock"))?;
     lock.lock()?;
-    if path.exists() && std::fs::read_to_string(&mark).is_ok_and(|m| m == wanted) {
+    if path.exists() && std::fs::read_to_string(&mark).is_ok_and(|m| m == mark_text) {
         return Ok(path);
     }
     let mut archive = Archive::new(BufWriter::new(File::create(&path)?));
@@ -118,16 +145,16 @@ fn base(kernel: &Kernel) -> Result<PathBuf> {
     for name in PROGRAMS {
         let Some(path) = found(name) else { continue };
         archive.file(&format!("usr/sbin/{name}"), &path)?;
-        libraries(&mut archive, &path, &mut done)?;
+        libraries(&mut archive, &path, Path::new("/"), &mut done)?;
     }
-    for name in ["make-bcache", "bcache-super-show"] {
-        let path = kernel.root.join("usr/sbin").join(name);
+    for place in UNPACKED {
+        let (path, name) = (unpacked.join(place), place.rsplit('/').next().unwrap_or(place));
         archive.file(&format!("usr/sbin/{name}"), &path)?;
-        libraries(&mut archive, &path, &mut done)?;
+        libraries(&mut archive, &path, unpacked, &mut done)?;
     }
-    modules(&mut archive, kernel)?;
+    modules(&mut archive, kernel, wanted)?;
     archive.end()?;
-    std::fs::write(mark, wanted)?;
+    std::fs::write(mark, mark_text)?;
     Ok(path)
 }
 
@@ -140,28 +167,36 @@ fn found(program: &str) -> Option<PathBuf> {
     (out.status.success() && path.starts_with('/')).then(|| path.trim_end().into())
 }
 
-/// The shared libraries of `program`, under the names by which it looks for them.
-fn libraries<W: Write>(archive: &mut Archive<W>, program: &Path, done: &mut BTreeSet<String>) -> Result<()> {
-    let out = Command::new("ldd").arg(program).output().context("ldd does not run")?;
+/// The shared libraries of `program`, under the names by which it looks for them. Those of its own package are below `root`.
+fn libraries<W: Write>(
+    archive: &mut Archive<W>,
+    program: &Path,
+    root: &Path,
+    done: &mut BTreeSet<String>,
+) -> Result<()> {
+    let mut ldd = Command::new("ldd");
+    ldd.arg(program).env("LD_LIBRARY_PATH", root.join("usr/lib/x86_64-linux-gnu"));
+    let out = ldd.output().context("ldd does not run")?;
     let text = String::from_utf8_lossy(&out.stdout);
-    for path in text.split_whitespace().filter(|w| w.starts_with('/')) {
-        if !done.insert(path.to_owned()) {
+    for from in text.split_whitespace().filter(|w| w.starts_with('/')).map(Path::new) {
+        let path = Path::new("/").join(from.strip_prefix(root).or_else(|_| from.strip_prefix("/"))?);
+        if !done.insert(path.display().to_string()) {
             continue;
         }
-        let mut parents: Vec<&Path> = Path::new(path).ancestors().skip(1).collect();
+        let mut parents: Vec<&Path> = path.ancestors().skip(1).collect();
         parents.reverse();
         for dir in parents.iter().map(|p| p.to_string_lossy()).filter(|p| p.len() > 1) {
             if done.insert(dir.to_string()) && !["/lib", "/lib64", "/usr"].contains(&&*dir) {
                 archive.dir(dir.trim_start_matches('/'))?;
             }
         }
-        archive.file(path.trim_start_matches('/'), Path::new(path))?;
+        archive.file(path.to_string_lossy().trim_start_matches('/'), from)?;
     }
     Ok(())
 }
 
 /// The modules, unpacked, with the list of what needs what that `modprobe` reads.
-fn modules<W: Write>(archive: &mut Archive<W>, kernel: &Kernel) -> Result<()> {
+fn modules<W: Write>(archive: &mut Archive<W>, kernel: &Kernel, wanted: &[&str]) -> Result<()> {
     let mut all = BTreeMap::new();
     collect(&kernel.modules.join("kernel"), &mut all)?;
     let to = format!("lib/modules/{}", kernel.version);
@@ -169,7 +204,7 @@ fn modules<W: Write>(archive: &mut Archive<W>, kernel: &Kernel) -> Result<()> {
     archive.dir(&to)?;
     let mut loaded = BTreeMap::new();
     let mut list = String::new();
-    for name in MODULES {
+    for name in wanted {
         let mut order = Vec::new();
         visit(&name.replace('-', "_"), &all, &mut loaded, &mut order)?;
         // Each before what it needs.

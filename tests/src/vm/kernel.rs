@@ -1,4 +1,4 @@
-//! Debian's kernel 6.12 and its modules: fetched as packages and unpacked, never installed.
+//! Debian's kernel 6.12, its newest, and their modules: fetched as packages and unpacked, never installed.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,13 @@ use std::sync::OnceLock;
 
 /// Debian's name for the newest of the series.
 const META: &str = "linux-image-6.12-amd64";
-/// Besides: a program that nothing else brings, of a package that would install a udev rule.
-const BESIDES: &str = "bcache-tools";
+/// Besides: programs that nothing else brings, of packages that would install udev rules and services.
+const BESIDES: [&str; 3] = ["bcache-tools", "open-iscsi", "libopeniscsiusr"];
+/// Debian's name for its newest kernel.
+const NEWEST_META: &str = "linux-image-amd64";
+/// The only suite whose kernel has reservations in its NVMe target (6.13 and newer).
+const NEWEST_SOURCE: &str =
+    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main\n";
 
 /// A kernel, unpacked.
 #[derive(Debug)]
@@ -39,6 +44,28 @@ impl Kernel {
         static KERNEL: OnceLock<Result<Kernel, String>> = OnceLock::new();
         KERNEL.get_or_init(|| find().map_err(|e| format!("{e:#}"))).as_ref().map_err(|e| anyhow!("{e}"))
     }
+
+    /// Debian's newest, of sid: the one in the cache. It is fetched (125 MB, and 17 MB of lists) only with `LOLIGO_LONG=1`.
+    ///
+    /// # Errors
+    /// If it is not there and not to be fetched, or cannot be had.
+    pub fn newest() -> Result<&'static Kernel> {
+        static KERNEL: OnceLock<Result<Kernel, String>> = OnceLock::new();
+        let kernel = KERNEL.get_or_init(|| find_newest().map_err(|e| format!("{e:#}")));
+        kernel.as_ref().map_err(|e| anyhow!("{e}"))
+    }
+
+    fn unpacked(root: PathBuf) -> Result<Kernel> {
+        // Debian 14 has /lib in /usr alone, and the image with the modules.
+        let (old, new) = (root.join("lib/modules"), root.join("usr/lib/modules"));
+        let all = if old.exists() { old } else { new };
+        let version = std::fs::read_dir(&all)?.flatten().next().context("the package has no modules")?;
+        let version = version.file_name().to_string_lossy().into_owned();
+        let modules = all.join(&version);
+        let image = root.join("boot").join(format!("vmlinuz-{version}"));
+        let image = if image.exists() { image } else { modules.join("vmlinuz") };
+        Ok(Kernel { image, modules, version, root })
+    }
 }
 
 fn find() -> Result<Kernel> {
@@ -48,18 +75,70 @@ fn find() -> Result<Kernel> {
     let lock = std::fs::File::create(dir.join("lock"))?;
     lock.lock()?;
     let root = dir.join("root");
-    if !root.join("complete").exists() {
-        fetch(&dir, &root)?;
+    // An older checkout had fetched less.
+    if !std::fs::read_to_string(root.join("complete")).is_ok_and(|with| with == BESIDES.join(" ")) {
+        let image = parts(META, None)?;
+        let image = image.first().with_context(|| format!("{META} needs no kernel"))?;
+        let packages: Vec<&str> = std::iter::once(image.as_str()).chain(BESIDES).collect();
+        fetch(&dir, &root, &packages, None)?;
+        std::fs::write(root.join("complete"), BESIDES.join(" "))?;
     }
-    let versions = std::fs::read_dir(root.join("lib/modules"))?;
-    let version = versions.flatten().next().context("the package has no modules")?;
-    let version = version.file_name().to_string_lossy().into_owned();
-    Ok(Kernel {
-        image: root.join("boot").join(format!("vmlinuz-{version}")),
-        modules: root.join("lib/modules").join(&version),
-        version,
-        root,
-    })
+    Kernel::unpacked(root)
+}
+
+fn find_newest() -> Result<Kernel> {
+    let dir = cache_dir();
+    std::fs::create_dir_all(&dir)?;
+    let lock = std::fs::File::create(dir.join("lock"))?;
+    lock.lock()?;
+    let root = dir.join("newest");
+    if !root.join("complete").exists() {
+        if std::env::var_os("LOLIGO_LONG").is_none_or(|v| v != "1") {
+            bail!("a kernel of 6.13 or newer is not there: LOLIGO_LONG=1 fetches Debian sid's");
+        }
+        let config = apt_of_its_own(&dir)?;
+        output(Command::new("apt-get").args(["-q", "update"]).env("APT_CONFIG", &config))?;
+        let image = parts(NEWEST_META, Some(&config))?;
+        let image = image.first().with_context(|| format!("{NEWEST_META} needs no kernel"))?;
+        let parts = parts(image, Some(&config))?;
+        let packages: Vec<&str> = std::iter::once(image).chain(&parts).map(String::as_str).collect();
+        fetch(&dir, &root, &packages, Some(&config))?;
+        std::fs::write(root.join("complete"), "")?;
+    }
+    Kernel::unpacked(root)
+}
+
+/// A configuration of apt that knows Debian sid and nothing else, and leaves the machine's own lists alone.
+fn apt_of_its_own(dir: &Path) -> Result<PathBuf> {
+    let apt = dir.join("apt");
+    for part in ["lists/partial", "cache/archives/partial"] {
+        std::fs::create_dir_all(apt.join(part))?;
+    }
+    std::fs::write(apt.join("sources.list"), NEWEST_SOURCE)?;
+    std::fs::write(apt.join("status"), "")?;
+    let config = apt.join("apt.conf");
+    let at = apt.display();
+    let text = format!(
+        "Dir::Etc::SourceList \"{at}/sources.list\";\nDir::Etc::SourceParts \"-\";\n\
+         Dir::State::Lists \"{at}/lists\";\nDir::State::Status \"{at}/status\";\nDir::Cache \"{at}/cache\";\n\
+         Acquire::Languages \"none\";\nAcquire::Check-Valid-Until \"false\";\nAPT::Sandbox::User \"root\";\n"
+    );
+    std::fs::write(&config, text)?;
+    Ok(config)
+}
+
+/// The packages of a kernel that `package` depends on.
+fn parts(package: &str, config: Option<&Path>) -> Result<Vec<String>> {
+    let mut apt = Command::new("apt-cache");
+    apt.args(["depends", package]);
+    if let Some(config) = config {
+        apt.env("APT_CONFIG", config);
+    }
+    let depends = output(&mut apt)
+        .with_context(|| format!("{package} is not among the packages of this machine (apt-get update)"))?;
+    let kernel = ["linux-image-", "linux-binary-", "linux-modules-"];
+    let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    Ok(names.filter(|name| kernel.iter().any(|k| name.starts_with(k))).map(str::to_owned).collect())
 }
 
 pub(super) fn output(command: &mut Command) -> Result<String> {
@@ -68,24 +147,22 @@ pub(super) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-fn fetch(dir: &Path, root: &Path) -> Result<()> {
-    let depends = output(Command::new("apt-cache").args(["depends", META]))?;
-    let package = depends
-        .lines()
-        .find_map(|l| l.trim().strip_prefix("Depends: ").filter(|p| p.starts_with("linux-image-")))
-        .with_context(|| format!("{META} is not among the packages of this machine (apt-get update)"))?;
+/// Unpacks `packages` into `root`.
+fn fetch(dir: &Path, root: &Path, packages: &[&str], config: Option<&Path>) -> Result<()> {
     let got = tempfile::tempdir_in(dir)?;
-    println!("fetching {package} (100 MB) into {}", dir.display());
-    output(Command::new("apt-get").args(["-q", "download", package, BESIDES]).current_dir(got.path()))?;
+    println!("fetching {} (100 MB) into {}", packages.join(", "), dir.display());
+    let mut apt = Command::new("apt-get");
+    apt.args(["-q", "download"]).args(packages).current_dir(got.path());
+    if let Some(config) = config {
+        apt.env("APT_CONFIG", config);
+    }
+    output(&mut apt)?;
     let _ = std::fs::remove_dir_all(root);
     let mut unpacked = 0;
     for deb in std::fs::read_dir(got.path())?.flatten() {
         output(Command::new("dpkg-deb").arg("-x").arg(deb.path()).arg(root))?;
         unpacked += 1;
     }
-    if unpacked != 2 {
-        bail!("{unpacked} packages came, and two were asked for");
-    }
-    std::fs::write(root.join("complete"), "")?;
+    ensure!(unpacked == packages.len(), "{unpacked} packages came, and {} were asked for", packages.len());
     Ok(())
 }

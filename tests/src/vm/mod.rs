@@ -72,8 +72,12 @@ pub struct Plan {
     pub memory: u32,
     /// A whole system to run it in, as the last disk.
     pub root: Option<Root>,
+    /// Debian's newest kernel instead of 6.12, with the modules of targets.
+    pub newest: bool,
     /// Files for it, by their names in `/run/vm`; those in `units` are units that systemd starts.
     pub files: Vec<(String, PathBuf)>,
+    /// Programs of this build, in `/bin` there.
+    pub programs: Vec<PathBuf>,
 }
 
 /// A running machine; dropping it ends it, as a power cut would.
@@ -135,6 +139,11 @@ pub fn missing() -> Option<String> {
     Kernel::get().err().map(|why| format!("no kernel for the machine: {why:#}"))
 }
 
+/// The reason why there can be no machine with Debian's newest kernel here, for a person to read.
+pub fn newest_missing() -> Option<String> {
+    missing().or_else(|| Kernel::newest().err().map(|why| format!("{why:#}")))
+}
+
 impl Vm {
     /// Boots.
     ///
@@ -142,7 +151,7 @@ impl Vm {
     /// If there is no kernel, or qemu does not start.
     pub fn boot(plan: &Plan) -> Result<Vm> {
         let alone = ALONE.lock();
-        let kernel = Kernel::get()?;
+        let kernel = if plan.newest { Kernel::newest()? } else { Kernel::get()? };
         let dir = tempfile::tempdir_in(kernel::cache_dir())?;
         let initrd = dir.path().join("initrd");
         files::image(kernel, plan, &initrd)?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 26] = [
     "cache-show",
     "config-check",
     "config-show",
@@ -16,8 +16,12 @@ const OTHERS: [&str; 22] = [
     "lab-cache-status",
     "lab-env",
     "lab-exec",
+    "lab-power-status",
     "lab-status",
     "osd-list",
+    "pair-history",
+    "pair-run",
+    "pair-status",
     "param-get",
     "probe",
     "rbd-status",
@@ -91,6 +95,10 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("config-reload", vec!["config", "reload"], "refused"),
         ("flush", vec!["flush", "b"], "refused"),
         ("lab-down", vec!["lab", "down", "--dir", &none], "failed"),
+        ("lab-fail", vec!["lab", "fail", "mon", "a", "--dir", &none], "failed"),
+        ("lab-mend", vec!["lab", "mend", "--dir", &none], "failed"),
+        ("lab-power-off", vec!["lab", "power", "off", "n0a", "--dir", &none], "failed"),
+        ("lab-power-on", vec!["lab", "power", "on", "n0a", "--dir", &none], "failed"),
         ("lab-up", vec!["lab", "up", "--replicas", "99", "--dir", &none], "refused"),
         ("mode", vec!["mode", "b", "wt"], "refused"),
         ("osd-activate", vec!["osd", "activate", "7"], "refused"),
@@ -98,10 +106,16 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("osd-prepare", prepare, "failed"),
         ("osd-release", vec!["osd", "release", "7"], "refused"),
         ("osd-remove", vec!["osd", "remove", "7"], "refused"),
+        ("pair-giveback", vec!["pair", "giveback", "--as", "a", "--config", &none], "failed"),
+        ("pair-setup", vec!["pair", "setup", "--as", "a", "--config", &none], "failed"),
+        ("pair-takeover", vec!["pair", "takeover", "--as", "a", "--config", &none], "failed"),
         ("param-set", vec!["param", "set", "a", "nothing", "1"], "refused"),
         ("release", vec!["release", &own], "refused"),
         ("volume-attach", vec!["volume", "attach", "a", "--cache", &none, "--mode", "wb"], "refused"),
         ("volume-create", vec!["volume", "create", "a", "--core", &none, "--listen", "unix:/x"], "refused"),
+        ("volume-bind", vec!["volume", "bind", "a"], "refused"),
+        ("volume-unbind", vec!["volume", "unbind", "a", "tcp:127.0.0.1:1"], "refused"),
+        ("volume-end", vec!["volume", "end", "none"], "refused"),
         ("volume-delete", vec!["volume", "delete", "a"], "refused"),
         ("volume-detach", vec!["volume", "detach", "b"], "refused"),
         ("volume-forget", vec!["volume", "forget", "none"], "refused"),
@@ -145,6 +159,10 @@ fn every_command_that_does_what_it_is_to_says_so_in_json() {
     does(&site, &["flush", "c", "--no-wait"]);
     does(&site, &["volume", "resize", "c", "--size", "65m"]);
     does(&site, &["volume", "restart", "c"]);
+    does(&site, &["volume", "unbind", "c", &listen]);
+    assert_eq!(does(&site, &["volume", "bind", "c", &listen])["listen"][0], *listen);
+    assert_eq!(does(&site, &["volume", "end", "c"])["state"], "stopped");
+    does(&site, &["volume", "start", "c"]);
     assert_eq!(does(&site, &["volume", "stop", "c", "--flush"])["state"], "stopped");
     does(&site, &["volume", "forget", "c"]);
     does(&site, &["volume", "start", "c"]);

@@ -6,6 +6,8 @@ mod api;
 mod belongs;
 mod core_fails;
 mod descriptors;
+mod ended;
+mod fenced;
 mod fio;
 mod forget;
 mod gone;

@@ -38,6 +38,7 @@ fn take_for(
         dirty_bytes: None,
         record: serde_json::from_str(&sb.core_record).ok(),
         force: false,
+        is_alone: true,
     };
     attach::attach(AttachRequest {
         spec: &core.parse().expect("an image"),

@@ -21,6 +21,7 @@ mod left_out;
 mod mirror;
 mod options;
 mod others;
+mod partner;
 mod power;
 mod record;
 mod refusals;

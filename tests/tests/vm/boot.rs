@@ -61,6 +61,7 @@ fn a_machine_boots_with_its_osd_on_a_cached_disk() -> Result<()> {
         memory: 3072,
         root: Some(root.clone()),
         files: files.clone(),
+        ..Plan::default()
     };
 
     let mut vm = Vm::boot(&plan(1, 0))?;

@@ -35,6 +35,7 @@ fn ceph_volume_osds_boot_behind_caches_and_released_without() -> Result<()> {
             memory: 4096,
             root: Some(root.clone()),
             files: files.clone(),
+            ..Plan::default()
         };
         let mut vm = Vm::boot(&plan)?;
         let outcome = vm.outcome(LIFE)?;

@@ -7,6 +7,7 @@
 
 mod boot;
 mod ceph_volume;
+mod fence;
 mod osd;
 
 use anyhow::{Context, Result, ensure};

@@ -43,7 +43,7 @@ fn an_osd_on_ublk_only_waits_when_loligod_is_killed() -> Result<()> {
         format!("KILLS={KILLS}\n{}{}", include_str!("../../vm/cluster.sh"), include_str!("../../vm/osd.sh"));
     let files = vec![("objects.py".to_owned(), Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/objects.py"))];
     let root = Some(Root::new(dir.path(), false)?);
-    let plan = Plan { script, disks, memory: 3072, root, files };
+    let plan = Plan { script, disks, memory: 3072, root, files, ..Plan::default() };
     let outcome = vm::run(&plan, LIMIT * 6 + Duration::from_secs(20) * KILLS)?;
     let numbers = |key: &str, at: usize| -> Vec<f64> {
         let lines = outcome.lines.iter().filter_map(|l| l.strip_prefix(key));

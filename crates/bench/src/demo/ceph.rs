@@ -45,7 +45,12 @@ struct Gathered {
 pub fn run(opts: &DemoOptions, replicas: u32) -> Result<()> {
     fio::version()?;
     super::has_folder(&opts.report)?;
-    let lab = LabConfig { osds: OSDS, replicas, data: Data::Kind(Kind::Hdd), ..LabConfig::default() };
+    let lab = LabConfig {
+        osds: OSDS,
+        replicas: Some(replicas),
+        data: Data::Kind(Kind::Hdd),
+        ..LabConfig::default()
+    };
     let bench = Options {
         image: IMAGE,
         cache: IMAGE / 4,

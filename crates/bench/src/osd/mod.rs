@@ -109,8 +109,8 @@ impl Options {
         let disk = if kind == Kind::Files { DiskKind::File } else { DiskKind::Hdd };
         LabConfig {
             osds: self.osds,
-            replicas: self.replicas,
-            osd_size: (self.per_osd() / 4 * 5 + OSD_REST).to_string(),
+            replicas: Some(self.replicas),
+            osd_size: Some((self.per_osd() / 4 * 5 + OSD_REST).to_string()),
             data: Data::Kind(disk),
             cache: (kind == Kind::Cached).then(|| cache.to_string()),
             cache_dir: self.cache_dir.clone().filter(|_| kind == Kind::Cached),

@@ -216,7 +216,7 @@ fn facts_of(state: &State) -> Vec<(String, String)> {
     let cluster = format!(
         "{} OSDs on {data}, {} copies, {} placement groups, BlueStore's cache {cache} an OSD",
         state.osds.len(),
-        c.replicas,
+        c.copies(),
         c.pgs()
     );
     vec![("Cluster".to_owned(), cluster)]

@@ -130,8 +130,8 @@ impl Options {
     /// and no more, as BlueStore spreads over all it is given.
     fn sized(&self, lab: &LabConfig) -> LabConfig {
         let images = if self.figures.contains(&6) { 3 } else { 2 };
-        let images = images * self.image * u64::from(lab.replicas) / u64::from(lab.osds.max(1));
-        LabConfig { osd_size: (images / 4 * 5 + OSD_REST).to_string(), ..lab.clone() }
+        let images = images * self.image * u64::from(lab.copies()) / u64::from(lab.osds.max(1));
+        LabConfig { osd_size: Some((images / 4 * 5 + OSD_REST).to_string()), ..lab.clone() }
     }
 
     /// Free space that a run needs, bytes: the lab, a cache, and a raw file beside it.

@@ -19,6 +19,7 @@ pub use open::OpenOptions;
 pub use signature::{SIGNATURE_PROBE, foreign_signature, known_signature};
 pub use sync::SyncFile;
 
+use crate::silence::Silence;
 use crate::{Geometry, IoError, IoKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -45,6 +46,7 @@ struct Handle {
     path: PathBuf,
     is_block: bool,
     in_memory: bool,
+    in_fuse: bool,
     /// The flags that it was opened with, but for direct I/O.
     flags: OFlags,
     locked: bool,
@@ -71,6 +73,8 @@ pub struct DeviceFile {
     user: Arc<writeback::User>,
     /// Bytes of it that lie before what this one reads and writes.
     start: u64,
+    /// With others it falls silent.
+    silence: Silence,
 }
 
 impl DeviceFile {
@@ -94,6 +98,21 @@ impl DeviceFile {
             return Err(IoError::new(IoKind::Invalid, text));
         }
         Ok(DeviceFile { start, ..self.clone() })
+    }
+
+    /// The same, silent with all others that `silence` was given to.
+    pub fn silenced_by(self, silence: &Silence) -> DeviceFile {
+        DeviceFile { silence: silence.clone(), ..self }
+    }
+
+    /// The silence that it is part of; one of its own, if nobody gave it another.
+    pub fn silence(&self) -> &Silence {
+        &self.silence
+    }
+
+    /// An operation has failed: with a fence it falls silent.
+    pub(crate) fn heard(&self, error: &IoError) {
+        self.silence.hear(error);
     }
 
     /// The place of `offset` on the whole device.
@@ -136,6 +155,12 @@ impl DeviceFile {
     /// True if the file lives in memory (tmpfs), so that I/O on it is a copy and never waits for a device.
     pub fn is_in_memory(&self) -> bool {
         self.handle.in_memory
+    }
+
+    /// True if the file is served by a program (FUSE), for whose answer the kernel waits where an operation is submitted, though
+    /// nobody asked it to.
+    pub(crate) fn waits_at_submission(&self) -> bool {
+        self.handle.in_fuse
     }
 
     /// The demands of direct I/O; `None` when the I/O is buffered.

@@ -2,6 +2,7 @@
 
 use super::writeback::{Failures, User};
 use super::{DeviceFile, DioAlign, Handle, Identity, block, lock};
+use crate::silence::Silence;
 use crate::{Buf, Geometry, IoError, IoKind, SECTOR};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, StatxFlags, fallocate, fstat, statx};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// From the kernel's linux/magic.h.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// Likewise.
+const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
 /// Options for opening a [`DeviceFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +82,8 @@ impl DeviceFile {
         } else {
             describe_file(&main, path, direct.as_ref().map(|d| d.0), options.read_only, &mut warnings)?
         };
-        let in_memory = !is_block && rustix::fs::fstatfs(&main).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
+        let lies_on = |magic| !is_block && rustix::fs::fstatfs(&main).is_ok_and(|s| s.f_type == magic);
+        let (in_memory, in_fuse) = (lies_on(TMPFS_MAGIC), lies_on(FUSE_MAGIC));
         if !in_memory {
             let buffered = direct.is_none() && !options.read_only;
             forget_pages(&main, buffered, path, &mut warnings).map_err(at_path)?;
@@ -92,6 +96,7 @@ impl DeviceFile {
             path,
             is_block,
             in_memory,
+            in_fuse,
             flags,
             locked: !is_block && options.exclusive.is_some(),
             geometry,
@@ -101,7 +106,12 @@ impl DeviceFile {
             failures: Failures::default(),
             refusal_said: false.into(),
         };
-        Ok(DeviceFile { handle: Arc::new(handle), user: User::sharing(), start: 0 })
+        Ok(DeviceFile {
+            handle: Arc::new(handle),
+            user: User::sharing(),
+            start: 0,
+            silence: Silence::default(),
+        })
     }
 
     /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.

@@ -59,7 +59,9 @@ impl SyncFile {
 
     fn failed(&self, verb: &str, offset: u64, errno: Errno) -> IoError {
         let text = format!("{verb} at {offset} of {}", self.file.path().display());
-        IoError::from_errno(errno.raw_os_error(), text)
+        let error = IoError::from_errno(errno.raw_os_error(), text);
+        self.file.heard(&error);
+        error
     }
 
     /// Moves `len` bytes at `offset`; `call` does one step on the descriptor that takes it.
@@ -74,6 +76,7 @@ impl SyncFile {
         let mut done = 0;
         let mut plain_only = false;
         while done < len {
+            self.file.silence().refuse()?;
             let pos = self.file.position(offset + done as u64);
             let route = self.file.route(pos, (len - done) as u64, addr + done, plain_only);
             match call(&route, done..done + route.len as usize, pos) {
@@ -200,6 +203,7 @@ impl SyncIo for SyncFile {
     }
 
     fn flush(&mut self) -> Result<(), IoError> {
+        self.file.silence().refuse()?;
         let before = self.file.failures();
         let flushed = rustix::fs::fdatasync(self.file.buffered_fd()).map_err(|e| self.failed("flush", 0, e));
         self.file.durable(before, flushed)

@@ -12,6 +12,7 @@ pub use io::MappedIo;
 pub use map::{ExtentMap, Run};
 
 use crate::file::{DeviceFile, SyncFile};
+use crate::silence::Silence;
 use crate::uring::{DevId, UringFile};
 use crate::{AnyDevice, Buf, Geometry, IoError, SyncIo};
 use std::path::Path;
@@ -32,6 +33,14 @@ impl CacheDevice {
     pub fn file(&self) -> &DeviceFile {
         match self {
             CacheDevice::Whole(file) | CacheDevice::Share(file, _) => file,
+        }
+    }
+
+    /// The same, silent with all others that `silence` was given to. Other shares of its device are not.
+    pub fn silenced_by(self, silence: &Silence) -> CacheDevice {
+        match self {
+            CacheDevice::Whole(file) => CacheDevice::Whole(file.silenced_by(silence)),
+            CacheDevice::Share(file, map) => CacheDevice::Share(file.silenced_by(silence), map),
         }
     }
 

@@ -13,6 +13,7 @@ pub use device::MaskedDevice;
 pub use io::MaskedIo;
 
 use crate::file::{DeviceFile, SyncFile};
+use crate::silence::Silence;
 use crate::uring::DevId;
 use crate::{AnyDevice, DeviceSpec, Geometry, IoError, IoKind, SyncIo};
 use parking_lot::{Mutex, MutexGuard};
@@ -228,6 +229,11 @@ impl CoreFile {
     /// `file` behind `masked`.
     pub fn masked(file: DeviceFile, masked: Arc<MaskedHead>) -> CoreFile {
         CoreFile { file, masked: Some(masked) }
+    }
+
+    /// The same, silent with all others that `silence` was given to.
+    pub fn silenced_by(self, silence: &Silence) -> CoreFile {
+        CoreFile { file: self.file.silenced_by(silence), ..self }
     }
 
     /// The file itself: its size and its descriptors, and not its content.

@@ -60,6 +60,9 @@ impl Device for UringFile {
         if matches!(op.kind, OpKind::WriteMany(_)) {
             return Submit::Finished(refuse_group(op));
         }
+        if let Err(silent) = self.file.silence().refuse() {
+            return Submit::Finished(op.complete(Err(silent)));
+        }
         let copy = matches!(op.kind, OpKind::Read(_) | OpKind::Write { .. }) && op.len() < LARGE_COPY;
         if copy && self.file.is_in_memory() {
             return Submit::Finished(self.copy(op));

@@ -93,8 +93,14 @@ impl Flight {
         }
     }
 
-    /// The next system call; `asked` becomes its length.
+    /// The next system call; `asked` becomes its length. The thread has others to serve while the kernel waits for it.
     pub(super) fn entry(&mut self, zeros: &mut Option<Shared>) -> squeue::Entry {
+        let late = self.file.waits_at_submission();
+        let entry = self.call(zeros);
+        if late { entry.flags(squeue::Flags::ASYNC) } else { entry }
+    }
+
+    fn call(&mut self, zeros: &mut Option<Shared>) -> squeue::Entry {
         let pos = self.file.position(self.op.offset + self.done);
         let rest = self.op.len() - self.done;
         let main = types::Fd(self.file.main_fd().as_raw_fd());
@@ -138,8 +144,15 @@ impl Flight {
         }
     }
 
-    /// Digests the result of the system call that `entry` described.
+    /// Digests the result of the system call that `entry` described. A device that is silent by now gets no further one.
     pub(super) fn advance(&mut self, res: i32) -> Next {
+        match self.digest(res) {
+            Next::Again => self.file.silence().refuse().map_or_else(|e| Next::Done(Err(e)), |()| Next::Again),
+            done => done,
+        }
+    }
+
+    fn digest(&mut self, res: i32) -> Next {
         if res < 0 {
             return self.failed(-res);
         }
@@ -194,6 +207,7 @@ impl Flight {
             }
             _ => {
                 let error = IoError::from_errno(errno, self.describe());
+                self.file.heard(&error);
                 if matches!(self.op.kind, OpKind::Flush) {
                     return Next::Done(self.file.durable(self.failures, Err(error)));
                 }

@@ -199,8 +199,8 @@ pub(super) fn check_users(
     warnings: &mut Vec<String>,
 ) -> Result<(), CephError> {
     for watcher in view.watchers.iter().filter(|w| w.client != me && !w.mirrors) {
-        // This cache is locked by this process: whoever had it before is dead.
-        if wanted.record().is_some_and(|r| r.knows_watcher(watcher)) {
+        // This cache is this process's alone: whoever had it before is dead.
+        if wanted.record_of_alone().is_some_and(|r| r.knows_watcher(watcher)) {
             continue;
         }
         // An attach of this process that was given up: fenced like any other, and nobody who uses the image.
@@ -234,7 +234,7 @@ fn used_by(wanted: &Wanted, view: &ImageView, watcher: &WatcherInfo) -> KeyedTex
 /// have in their caches has decided that already.
 fn check_holder(wanted: &Wanted, view: &ImageView, warnings: &mut Vec<String>) -> Result<(), CephError> {
     let Some(h) = view.holder.as_ref().filter(|h| !h.is_among(&view.watchers)) else { return Ok(()) };
-    if wanted.record().is_some_and(|r| r.knows(h)) {
+    if wanted.record_of_alone().is_some_and(|r| r.knows(h)) {
         return Ok(());
     }
     let number = h.client.strip_prefix("client.").and_then(|n| n.parse::<i64>().ok());

@@ -36,6 +36,11 @@ impl Wanted {
     pub(crate) fn record(&self) -> Option<&LockRecord> {
         self.cache.as_ref().and_then(|c| c.record.as_ref())
     }
+
+    /// The same, if nobody else can have the cache now: its client of then is dead, whatever the cluster still knows of it.
+    pub(super) fn record_of_alone(&self) -> Option<&LockRecord> {
+        self.record().filter(|_| self.cache.as_ref().is_some_and(|c| c.is_alone))
+    }
 }
 
 /// The answer that is waited for.

@@ -50,6 +50,9 @@ pub struct Cache {
     pub record: Option<LockRecord>,
     /// Use it although somebody else had the image.
     pub force: bool,
+    /// Its device is this process's alone: by a lock of a device that is this host's alone, or by the reservation of the array that
+    /// it lies on. A lock says nothing of another host.
+    pub is_alone: bool,
 }
 
 /// The request for an attach.

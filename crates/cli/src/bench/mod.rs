@@ -4,6 +4,7 @@ mod engine;
 mod figures;
 mod null;
 mod osd;
+mod pair;
 mod rbd;
 mod trace;
 
@@ -35,6 +36,9 @@ enum What {
     Null(null::Args),
     Rbd(Box<rbd::Args>),
     Osd(osd::Args),
+    Pair(pair::Args),
+    #[command(hide = true)]
+    PairClient(pair::ClientArgs),
 }
 
 /// Measures.
@@ -47,6 +51,8 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Null(args) => null::run(&args),
         What::Rbd(args) => rbd::run(*args),
         What::Osd(args) => osd::run(&args),
+        What::Pair(args) => pair::run(&args),
+        What::PairClient(args) => pair::run_client(&args),
     }
 }
 

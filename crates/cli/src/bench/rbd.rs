@@ -106,7 +106,8 @@ fn options(a: &Args) -> Result<Options> {
     if matches!(a.data, Data::Devices(_)) {
         bail!("--data: file or hdd; for OSDs on devices bring a lab up and name it with --lab");
     }
-    let lab = LabConfig { osds: a.osds, replicas: a.replicas, data: a.data.clone(), ..LabConfig::default() };
+    let lab =
+        LabConfig { osds: a.osds, replicas: Some(a.replicas), data: a.data.clone(), ..LabConfig::default() };
     let mut o = Options::new(place, lab);
     if a.quick {
         o = o.quick();

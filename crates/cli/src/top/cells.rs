@@ -40,6 +40,7 @@ pub(super) fn cells(row: &Row) -> [String; 13] {
 pub(super) fn state(row: &Row) -> &'static str {
     match row.state.as_str() {
         _ if row.poisoned => "POIS",
+        "lost" => "LOST",
         _ if row.lost => "LOST",
         _ if row.cache_gone => "GONE",
         "serving" => "ok",

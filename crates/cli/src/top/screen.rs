@@ -151,7 +151,7 @@ fn colour(row: &Row) -> Style {
     match row.state.as_str() {
         _ if row.poisoned || row.lost || row.cache_gone || errors => Style::new().fg(Color::Red),
         "serving" => Style::new(),
-        "refused" | "failed" | "silent" => Style::new().fg(Color::Red),
+        "refused" | "failed" | "lost" | "silent" => Style::new().fg(Color::Red),
         _ => Style::new().fg(Color::Yellow),
     }
 }

@@ -45,6 +45,10 @@ pub struct VolumeConfig {
     #[serde(default, alias = "home-offset", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub data_offset: Option<Bytes>,
+    /// The key by which this controller holds the reservation of the arrays that cache and core lie on, as 0xa: they are opened
+    /// only while the arrays say so. Left out: they are this host's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
     /// The exports through which clients come.
     pub listen: Vec<String>,
     /// The word of block devices on heads that they have to move: yes, no or core.

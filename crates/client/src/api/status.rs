@@ -23,12 +23,14 @@ pub enum Status {
     Stopping,
     /// It ended by itself, or its stop failed; it is started again after a while.
     Failed(String),
+    /// The array has given its devices to another controller: it ended at once, and does not start by itself.
+    Lost(String),
 }
 
 impl Status {
     /// The values of [`Status::word`].
-    pub const WORDS: [&str; 7] =
-        ["stopped", "starting", "serving", "waiting", "refused", "stopping", "failed"];
+    pub const WORDS: [&str; 8] =
+        ["stopped", "starting", "serving", "waiting", "refused", "stopping", "failed", "lost"];
 
     /// In one word.
     pub fn word(&self) -> &'static str {
@@ -40,13 +42,16 @@ impl Status {
             Status::Refused(_) => "refused",
             Status::Stopping => "stopping",
             Status::Failed(_) => "failed",
+            Status::Lost(_) => "lost",
         }
     }
 
     /// More than a word, where there is more to say.
     pub fn why(&self) -> Option<&str> {
         match self {
-            Status::Waiting(why) | Status::Refused(why) | Status::Failed(why) => Some(why),
+            Status::Waiting(why) | Status::Refused(why) | Status::Failed(why) | Status::Lost(why) => {
+                Some(why)
+            }
             Status::Stopped | Status::Starting | Status::Serving | Status::Stopping => None,
         }
     }
@@ -80,6 +85,9 @@ impl Status {
             Status::Failed(why) => {
                 format!("volume '{name}' has failed, and the daemon starts it again: {why}")
             }
+            Status::Lost(why) => format!(
+                "volume '{name}' is lost to this controller: {why}. Once the array has given it back, run {start}"
+            ),
         }
     }
 

@@ -30,6 +30,21 @@ pub struct Info {
     pub listen: Vec<String>,
 }
 
+/// The socket of a definition that is to be bound or let go of.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct WhichSocket {
+    /// Its address, as `tcp:10.0.0.5:10809`; left out: those that wait to be told.
+    #[serde(default)]
+    pub listen: Option<String>,
+}
+
+/// The exports of a volume after that.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Bound {
+    /// As in its description.
+    pub listen: Vec<String>,
+}
+
 /// One tunable as the API shows it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Param {

@@ -52,6 +52,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(show, delete))
         .routes(routes!(start))
         .routes(routes!(stop))
+        .routes(routes!(end))
         .routes(routes!(restart))
         .routes(routes!(forget))
         .routes(routes!(attach))
@@ -201,6 +202,17 @@ async fn stop(
 ) -> Result<Json<Status>, Refused> {
     let Stop { flush, force } = how;
     settled(blocking(move || daemon.set_running(&name, Run::Stop { flush, force })).await, &waits).await
+}
+
+/// Ends a volume at once, as the death of the process would: nothing is written to its cache or core, nothing is sent to its
+/// cluster, no device is waited for, clients are hung up on. Nothing is remembered either: the daemon's next start starts it.
+#[utoipa::path(post, path = "/v1/volumes/{name}/end", params(Waits), responses((status = 200, body = Status), (status = 404, description = "There is none")))]
+async fn end(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Query(waits): Query<Waits>,
+) -> Result<Json<Status>, Refused> {
+    settled(blocking(move || daemon.end(&name)).await, &waits).await
 }
 
 /// Stops a volume and starts it as it is defined now. Faults that can be seen while it is served are reported before it is stopped.

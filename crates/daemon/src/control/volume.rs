@@ -5,7 +5,7 @@ use super::askers::Asked;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};
-use loligo_client::api::volume::{FlushState, Info, Param};
+use loligo_client::api::volume::{Bound, FlushState, Info, Param, WhichSocket};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_engine::params::Params;
 use loligo_format::mode::Mode;
@@ -59,6 +59,8 @@ fn routes() -> OpenApiRouter<Asked> {
         .routes(routes!(flush_progress, flush))
         .routes(routes!(mode))
         .routes(routes!(params, set_param))
+        .routes(routes!(bind))
+        .routes(routes!(unbind))
 }
 
 /// The API of one volume, below `/v1`.
@@ -187,4 +189,18 @@ async fn set_param(State(app): Shared, Json(wanted): Json<SetParam>) -> Result<J
         Err(why) if why.outcome == Outcome::Refused => Err(Refused(StatusCode::BAD_REQUEST, why.to_string())),
         Err(why) => Err(refused(why.into())),
     }
+}
+
+/// Listens on a socket of the definition that waits to be told.
+#[utoipa::path(post, path = "/v1/bind", request_body = WhichSocket, responses((status = 200, body = Bound), (status = 409, description = "It cannot be: the error says why")))]
+async fn bind(State(app): Shared, Json(which): Json<WhichSocket>) -> Result<Json<Bound>, Refused> {
+    let done = asks(app, CHANGE, move |app| app.bind(which.listen.as_deref())).await?;
+    done.map(|listen| Json(Bound { listen })).map_err(|why| refused(why.into()))
+}
+
+/// Lets go of a socket, and hangs up on the clients that came by it.
+#[utoipa::path(post, path = "/v1/unbind", request_body = WhichSocket, responses((status = 200, body = Bound), (status = 409, description = "It cannot be: the error says why")))]
+async fn unbind(State(app): Shared, Json(which): Json<WhichSocket>) -> Result<Json<Bound>, Refused> {
+    let done = asks(app, CHANGE, move |app| app.unbind(which.listen.as_deref())).await?;
+    done.map(|listen| Json(Bound { listen })).map_err(|why| refused(why.into()))
 }

@@ -5,6 +5,7 @@ use crate::control::ControlThread;
 use crate::device_ids::DeviceIds;
 use crate::hook::after_start;
 use loligo_block::keyed;
+use loligo_block::silence::Cause;
 use loligo_client::api::definition::{Leave, VolumeConfig};
 use loligo_client::outcome::Absent;
 use loligo_format::units::BLOCK;
@@ -55,7 +56,7 @@ impl Supervisor {
     /// Does nothing more.
     fn end(inner: &mut Inner, changed: &Condvar) {
         // One whose stop failed says so to the last.
-        if !matches!(inner.status, Status::Failed(_)) {
+        if !matches!(inner.status, Status::Failed(_) | Status::Lost(_)) {
             inner.status = Status::Stopped;
         }
         inner.over = true;
@@ -82,7 +83,7 @@ impl Supervisor {
             let DesiredState::Run(leave) = desired else {
                 match desired {
                     DesiredState::Refuse(why) => self.set(Status::Refused(why)),
-                    _ if matches!(self.status(), Status::Failed(_)) => {}
+                    _ if matches!(self.status(), Status::Failed(_) | Status::Lost(_)) => {}
                     _ => self.set(Status::Stopped),
                 }
                 self.other_wish(seen, Duration::MAX);
@@ -99,6 +100,14 @@ impl Supervisor {
                 Ok(()) => {}
                 // Something else is wanted by now, and is done next.
                 Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
+                Err(Ended::ByOrder) => say!("ended at once: its cache is as after a crash"),
+                Err(Ended::Lost(why)) => {
+                    if let Err(unnoted) = memory.lost(&self.name, &why) {
+                        say!("warning: a restart of the daemon will not know that it was lost: {unnoted:#}");
+                    }
+                    self.set(Status::Lost(why));
+                    self.other_wish(seen, Duration::MAX);
+                }
                 Err(Ended::Refused(why)) => {
                     let text = keyed!("{why:#}").for_file();
                     if why.is::<Absent>() {
@@ -172,6 +181,10 @@ impl Supervisor {
         let served = started.map_err(refused).and_then(|mut volume| {
             memory.follow(&volume.app);
             let (after, hurried) = self.run(&mut volume, config, memory, &signals);
+            if after == After::Silent {
+                volume.end();
+                return Ok(());
+            }
             let broken = after == After::Broken;
             let cache = volume.last_cache();
             let failed = volume.has_failed();
@@ -193,7 +206,12 @@ impl Supervisor {
             Err(Ended::Failed(anyhow::anyhow!(why)))
         });
         self.lock().has_nothing();
-        served
+        // In whatever way it came to its end: nothing is noted of it but this.
+        match signals.silence().cause() {
+            Some(Cause::Ended) => Err(Ended::ByOrder),
+            Some(cause @ Cause::Fenced(_)) => Err(Ended::Lost(cause.to_string())),
+            None => served,
+        }
     }
 
     /// Finds its devices again, which `volume` has open.
@@ -242,6 +260,7 @@ impl Supervisor {
         {
             let mut inner = self.lock();
             inner.app = Some(volume.app.clone());
+            inner.last_app = Arc::downgrade(&volume.app);
             inner.allow_no_more();
             if !inner.stopper.as_ref().is_some_and(Stopper::is_asked) {
                 inner.status = Status::Serving;
@@ -255,6 +274,10 @@ impl Supervisor {
         let mut next = Instant::now() + LOOK;
         let (mut after, mut flush, mut hurried) = (After::Served, None, false);
         while after == After::Served && !volume.has_failed() {
+            if volume.silent().is_some() {
+                after = After::Silent;
+                break;
+            }
             if signals.within(GLANCE) {
                 hurried = flush.is_some();
                 if hurried {
@@ -291,6 +314,11 @@ impl Supervisor {
                 after = After::Broken;
             }
         }
+        if volume.app.silent().is_some() {
+            // Also where the signal to end was seen first.
+            let _ = volume.silent();
+            after = After::Silent;
+        }
         volume.app.changes.end();
         self.lock().app = None;
         (after, hurried)
@@ -326,4 +354,8 @@ enum Ended {
     Refused(anyhow::Error),
     /// It was served, and then this.
     Failed(anyhow::Error),
+    /// At once, because somebody said so.
+    ByOrder,
+    /// The array has given its devices to another controller, in these words.
+    Lost(String),
 }

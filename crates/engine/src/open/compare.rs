@@ -2,7 +2,7 @@
 
 use super::{Comparison, Opened};
 use crate::index::Meta;
-use loligo_block::{IoError, IoKind, SyncIo, crc32c};
+use loligo_block::{IoError, SyncIo, crc32c};
 use loligo_format::units::{BLOCK, WINDOW, WINDOW_BLOCKS};
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl Opened {
             let len = BLOCK.min(superblock.data_length - at) as usize;
             raw.fill(0);
             match core.read_at(superblock.data_start + at, &mut raw[..len]) {
-                Err(e) if e.kind == IoKind::Gone => return Err(e),
+                Err(e) if e.is_final() => return Err(e),
                 Err(_) => {
                     c.unreadable += 1;
                     failed = if failed.0 == window { (window, failed.1 + 1) } else { (window, 1) };

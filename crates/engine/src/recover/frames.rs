@@ -1,7 +1,7 @@
 //! Reading the journal's ring at recovery.
 
 use super::{CHUNK, Plan, RecoverError};
-use loligo_block::{IoError, IoKind, SECTOR, SyncIo};
+use loligo_block::{IoError, SECTOR, SyncIo};
 use loligo_format::page::Root;
 use loligo_format::record::{FRAME_HEADER, FRAME_MAX, FrameError, FrameHeader, Record, claim, parse};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ impl<'a> Frames<'a> {
 
     /// The same stretch, which failed with `error` as a whole: what is bad of it stands alone.
     fn read_in_pieces(&mut self, error: IoError) -> Result<(), IoError> {
-        if error.kind == IoKind::Gone {
+        if error.is_final() {
             return Err(error);
         }
         let at = self.plan.layout.journal + self.from;
@@ -55,7 +55,7 @@ impl<'a> Frames<'a> {
                 let offset = first + k * SECTOR;
                 match self.dev.read_at(at + offset, sector) {
                     Ok(()) => {}
-                    Err(e) if e.kind == IoKind::Gone => return Err(e),
+                    Err(e) if e.is_final() => return Err(e),
                     Err(_) => {
                         sector.fill(0);
                         self.bad.insert((self.from + offset) / SECTOR);

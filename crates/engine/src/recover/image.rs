@@ -8,7 +8,7 @@ use super::{Plan, RecoverError, Replay, Report};
 use crate::bug::{Bug, planted};
 use crate::index::{Index, Meta};
 use crate::policy::Replacement;
-use loligo_block::{Buf, IoKind, SyncIo};
+use loligo_block::{Buf, SyncIo};
 use loligo_format::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, decode_page};
 use loligo_format::units::BLOCK;
 use std::collections::BTreeSet;
@@ -72,7 +72,7 @@ impl Loader<'_> {
             let raw = &mut chunk.raw[usize::from(which)];
             if let Some((a, bytes)) = self.stretch(first, which) {
                 *raw = Some(match dev.read_owned(self.plan.layout.page(a, which), bytes.len(), raw.take()) {
-                    Err(e) if e.kind != IoKind::Gone => self.read_current(dev, a, which, bytes.len())?,
+                    Err(e) if !e.is_final() => self.read_current(dev, a, which, bytes.len())?,
                     read => read?,
                 });
                 chunk.starts[usize::from(which)] = a;
@@ -91,7 +91,7 @@ impl Loader<'_> {
             }
             match dev.read_at(self.plan.layout.page(page, which), raw) {
                 Ok(()) => {}
-                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) if e.is_final() => return Err(e.into()),
                 Err(_) => raw.fill(0),
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{CHUNK, Plan, RecoverError, Replay, Report};
 use crate::index::Meta;
-use loligo_block::{IoError, IoKind, SyncIo, crc32c};
+use loligo_block::{IoError, SyncIo, crc32c};
 use loligo_format::units::BLOCK;
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ fn could_be(dev: &mut dyn SyncIo, plan: &Plan, meta: &Meta, raw: &mut [u8]) -> R
     let at = plan.layout.slot(meta.slot);
     match dev.read_at(at, raw).or_else(|_| dev.read_at(at, raw)) {
         Ok(()) => Ok(crc32c(raw) == meta.crc),
-        Err(e) if e.kind == IoKind::Gone => Err(e),
+        Err(e) if e.is_final() => Err(e),
         Err(_) => Ok(true),
     }
 }
@@ -80,7 +80,7 @@ fn whole(dev: &mut dyn SyncIo, plan: &Plan, mut wanted: Vec<Meta>) -> Result<BTr
         let raw = &mut raw[..bytes(run)];
         match dev.read_at(plan.layout.slot(run[0].slot), raw) {
             // Each of them is looked at alone.
-            Err(e) if e.kind != IoKind::Gone => continue,
+            Err(e) if !e.is_final() => continue,
             result => result?,
         }
         let of = |m: &Meta| &raw[(m.slot - run[0].slot) as usize * BLOCK as usize..][..BLOCK as usize];

@@ -5,7 +5,7 @@ use super::table::{Member, Owner, Table};
 use crate::guard::{Form, Unsealed, newest};
 use crate::record::{u32_at, u64_at};
 use crate::units::is_counted;
-use loligo_block::{IoKind, SyncIo, keyed};
+use loligo_block::{SyncIo, keyed};
 
 /// Bytes of a superblock.
 pub const POOL_SUPERBLOCK: usize = 4096;
@@ -147,7 +147,7 @@ impl PoolSuper {
             let mut raw = vec![0; POOL_SUPERBLOCK];
             match dev.read_at(at, &mut raw) {
                 Ok(()) => {}
-                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) if e.is_final() => return Err(e.into()),
                 Err(e) => {
                     first = false;
                     copies.push((0, Err(e.into())));

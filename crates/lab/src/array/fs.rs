@@ -1,6 +1,6 @@
-//! One path to the LUN, as a file system of one file.
+//! One path to the LUNs, as a file system with a file for each.
 
-use super::shared::{COUNTERS, FAULT, Fault, LUN, POWER_CYCLE, Shared};
+use super::shared::{COUNTERS, FAULT, Fault, POWER_CYCLE, Shared};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
@@ -11,6 +11,7 @@ use loligo_pair::lun::Reply;
 use loligo_pair::reservation::Port;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,61 +19,50 @@ use std::time::{Duration, SystemTime};
 /// The time for which the kernel may believe attributes, which never change.
 const TTL: Duration = Duration::from_secs(60);
 const ROOT: INodeNo = INodeNo(1);
-const FILE: INodeNo = INodeNo(2);
+/// The number of the first LUN's file.
+const FIRST: u64 = 2;
 /// Between two looks whether a silent path answers again.
 const LOOK: Duration = Duration::from_millis(10);
+/// A part of a write reaches the medium whole.
+const BLOCK: u64 = 4096;
+/// Least time between the two parts of a write that a loss of power may tear.
+const TEAR: Duration = Duration::from_millis(20);
 
 /// One path.
 #[derive(Debug)]
 pub(super) struct PathFs {
-    shared: Arc<Shared>,
+    luns: Arc<Vec<Shared>>,
     port: Port,
-    fault: Mutex<Fault>,
+    /// By LUN.
+    faults: Vec<Mutex<Fault>>,
+}
+
+/// One LUN by one path.
+#[derive(Debug, Clone, Copy)]
+struct LunPath<'a> {
+    lun: &'a Shared,
+    port: Port,
+    fault: &'a Mutex<Fault>,
 }
 
 impl PathFs {
-    pub(super) fn new(shared: Arc<Shared>, port: Port) -> PathFs {
-        PathFs { shared, port, fault: Mutex::default() }
-    }
-
-    fn fault(&self) -> Fault {
-        *self.fault.lock()
+    pub(super) fn new(luns: Arc<Vec<Shared>>, port: Port) -> PathFs {
+        let faults = luns.iter().map(|_| Mutex::default()).collect();
+        PathFs { luns, port, faults }
     }
 
     /// # Errors
-    /// If reads, writes and flushes of this path fail.
-    fn is_there(&self) -> Result<Fault, Errno> {
-        let fault = self.fault();
-        if fault.eio || fault.lost { Err(Errno::EIO) } else { Ok(fault) }
-    }
-
-    /// A write or discard of `len` bytes, which `work` carries out.
-    fn put(&self, offset: u64, len: u64, work: impl FnOnce() -> std::io::Result<()>) -> Result<(), Errno> {
-        let fault = self.is_there()?;
-        if offset.checked_add(len).is_none_or(|end| end > self.shared.bytes) {
-            return Err(Errno::ENOSPC);
-        }
-        let taken = self.shared.lun.lock().take_write(self.port);
-        let ticket = taken.map_err(|_| refused())?;
-        let begun = self.shared.lun.lock().begin_write(ticket);
-        if let Err((_, over)) = begun {
-            self.shared.tell(over, true);
-            return Err(refused());
-        }
-        if fault.delay_ms > 0 {
-            std::thread::sleep(Duration::from_millis(fault.delay_ms));
-        }
-        let done = work();
-        let ended = self.shared.lun.lock().end_write(ticket);
-        self.shared.tell(ended.ok_or(Errno::EIO)?, true);
-        done.map_err(Errno::from)
+    /// If there is no LUN with this number.
+    fn lun(&self, ino: INodeNo) -> Result<LunPath<'_>, Errno> {
+        let index = ino.0.checked_sub(FIRST).ok_or(Errno::EISDIR)? as usize;
+        let lun = self.luns.get(index).ok_or(Errno::ENOENT)?;
+        Ok(LunPath { lun, port: self.port, fault: &self.faults[index] })
     }
 
     fn attr(&self, ino: INodeNo) -> Result<FileAttr, Errno> {
         let (kind, perm, size) = match ino {
             ROOT => (FileType::Directory, 0o755, 0),
-            FILE => (FileType::RegularFile, 0o600, self.shared.bytes),
-            _ => return Err(Errno::ENOENT),
+            _ => (FileType::RegularFile, 0o600, self.lun(ino)?.lun.bytes),
         };
         let time = SystemTime::UNIX_EPOCH;
         Ok(FileAttr {
@@ -94,10 +84,105 @@ impl PathFs {
         })
     }
 
+    fn set_attribute(&self, ino: INodeNo, name: &OsStr, value: &[u8]) -> Result<(), Errno> {
+        match name.to_str() {
+            Some(FAULT) => {
+                *self.lun(ino)?.fault.lock() = serde_json::from_slice(value).map_err(|_| Errno::EINVAL)?;
+                Ok(())
+            }
+            Some(POWER_CYCLE) => {
+                let cycled = self.luns.iter().map(Shared::power_cycle);
+                cycled.fold(Ok(()), std::io::Result::and).map_err(Errno::from)
+            }
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}
+
+impl LunPath<'_> {
+    fn fault(&self) -> Fault {
+        *self.fault.lock()
+    }
+
+    /// # Errors
+    /// If reads, writes and flushes of this path fail.
+    fn is_there(&self) -> Result<Fault, Errno> {
+        let fault = self.fault();
+        if fault.eio || fault.lost { Err(Errno::EIO) } else { Ok(fault) }
+    }
+
+    /// A write or discard of `len` bytes, which `work` carries out for a part of them.
+    fn put(
+        &self,
+        offset: u64,
+        len: u64,
+        work: impl Fn(Range<u64>) -> std::io::Result<()>,
+    ) -> Result<(), Errno> {
+        let fault = self.is_there()?;
+        let end = offset.checked_add(len).filter(|end| *end <= self.lun.bytes).ok_or(Errno::ENOSPC)?;
+        let taken = self.lun.lun.lock().take_write(self.port);
+        let ticket = taken.map_err(|_| refused())?;
+        let begun = self.lun.lun.lock().begin_write(ticket);
+        if let Err((_, over)) = begun {
+            self.lun.tell(over, true);
+            return Err(refused());
+        }
+        let delay = Duration::from_millis(fault.delay_ms);
+        let done = if fault.torn {
+            let cut = ((offset + len / 2) / BLOCK * BLOCK).clamp(offset, end);
+            let first = work(offset..cut);
+            std::thread::sleep(delay.max(TEAR));
+            let has_power = self.lun.lun.lock().is_under_way(ticket);
+            if has_power { first.and_then(|()| work(cut..end)) } else { first }
+        } else {
+            std::thread::sleep(delay);
+            work(offset..end)
+        };
+        let ended = self.lun.lun.lock().end_write(ticket);
+        self.lun.tell(ended.ok_or(Errno::EIO)?, true);
+        done.map_err(Errno::from)
+    }
+
+    fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        self.is_there()?;
+        if !self.lun.lun.lock().reservations().may_read(self.port) {
+            return Err(refused());
+        }
+        let len = u64::from(size).min(self.lun.bytes.saturating_sub(offset));
+        let mut data = vec![0; len as usize];
+        self.lun.file.read_exact_at(&mut data, offset).map_err(Errno::from)?;
+        Ok(data)
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        self.is_there()?;
+        match self.lun.lun.lock().reservations().may_write(self.port) {
+            true => {}
+            false => return Err(refused()),
+        }
+        self.lun.file.sync_data().map_err(Errno::from)
+    }
+
+    /// The return value of a reservation call.
+    fn call(&self, cmd: u32, in_data: &[u8]) -> Result<i32, Errno> {
+        let command = calls::decode(cmd, in_data).ok_or(Errno::ENOTTY)?;
+        while self.fault().silent {
+            std::thread::sleep(LOOK);
+        }
+        if self.fault().lost {
+            return Err(Errno::EIO);
+        }
+        match self.lun.command(self.port, command).map_err(Errno::from)? {
+            Reply::After(abort) if self.lun.wait_for(abort) => Ok(0),
+            Reply::After(_) => Err(Errno::EIO),
+            Reply::Now(done) => Ok(calls::status(done)),
+        }
+    }
+
     fn attribute(&self, name: &OsStr) -> Result<Vec<u8>, Errno> {
         let text = match name.to_str() {
-            Some(SHOWN) => serde_json::to_vec(&Shown::of(self.shared.lun.lock().reservations())),
-            Some(COUNTERS) => serde_json::to_vec(&self.shared.counters()),
+            Some(SHOWN) => serde_json::to_vec(&Shown::of(self.lun.lun.lock().reservations())),
+            Some(COUNTERS) => serde_json::to_vec(&self.lun.counters()),
             Some(FAULT) => serde_json::to_vec(&self.fault()),
             _ => return Err(Errno::ENODATA),
         };
@@ -126,7 +211,9 @@ impl Filesystem for PathFs {
     }
 
     fn lookup(&self, _req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attr(if name == LUN { FILE } else { INodeNo(0) }) {
+        let index = self.luns.iter().position(|lun| name == lun.name.as_str());
+        let found = index.ok_or(Errno::ENOENT).and_then(|n| self.attr(INodeNo(FIRST + n as u64)));
+        match found {
             Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
             Err(why) => reply.error(why),
         }
@@ -166,16 +253,16 @@ impl Filesystem for PathFs {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match ino {
-            FILE => reply.opened(FileHandle(0), FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES),
-            _ => reply.error(Errno::EISDIR),
+        match self.lun(ino) {
+            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES),
+            Err(why) => reply.error(why),
         }
     }
 
     fn read(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
         size: u32,
@@ -183,12 +270,8 @@ impl Filesystem for PathFs {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let may = self.shared.lun.lock().reservations().may_read(self.port);
-        let len = u64::from(size).min(self.shared.bytes.saturating_sub(offset));
-        let mut data = vec![0; len as usize];
-        let read = self.is_there().and_then(|_| if may { Ok(()) } else { Err(refused()) });
-        match read.and_then(|()| self.shared.file.read_exact_at(&mut data, offset).map_err(Errno::from)) {
-            Ok(()) => reply.data(&data),
+        match self.lun(ino).and_then(|lun| lun.read(offset, size)) {
+            Ok(data) => reply.data(&data),
             Err(why) => reply.error(why),
         }
     }
@@ -196,7 +279,7 @@ impl Filesystem for PathFs {
     fn write(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
         data: &[u8],
@@ -206,9 +289,12 @@ impl Filesystem for PathFs {
         reply: ReplyWrite,
     ) {
         let sync = flags.0 & libc::O_DSYNC != 0;
-        let done = self.put(offset, data.len() as u64, || {
-            self.shared.file.write_all_at(data, offset)?;
-            if sync { self.shared.file.sync_data() } else { Ok(()) }
+        let done = self.lun(ino).and_then(|lun| {
+            lun.put(offset, data.len() as u64, |part| {
+                let bytes = &data[(part.start - offset) as usize..(part.end - offset) as usize];
+                lun.lun.file.write_all_at(bytes, part.start)?;
+                if sync { lun.lun.file.sync_data() } else { Ok(()) }
+            })
         });
         match done {
             Ok(()) => reply.written(data.len() as u32),
@@ -219,7 +305,7 @@ impl Filesystem for PathFs {
     fn fallocate(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
         length: u64,
@@ -230,9 +316,13 @@ impl Filesystem for PathFs {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        let file = &self.shared.file;
-        let work = || Ok(rustix::fs::fallocate(file, flags, offset, length)?);
-        answer(reply, self.put(offset, length, work));
+        let done = self.lun(ino).and_then(|lun| {
+            lun.put(offset, length, |part| match part.end - part.start {
+                0 => Ok(()),
+                len => Ok(rustix::fs::fallocate(&lun.lun.file, flags, part.start, len)?),
+            })
+        });
+        answer(reply, done);
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -240,16 +330,14 @@ impl Filesystem for PathFs {
         reply.ok();
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let may = self.shared.lun.lock().reservations().may_write(self.port);
-        let done = self.is_there().and_then(|_| if may { Ok(()) } else { Err(refused()) });
-        answer(reply, done.and_then(|()| self.shared.file.sync_data().map_err(Errno::from)));
+    fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        answer(reply, self.lun(ino).and_then(|lun| lun.sync()));
     }
 
     fn ioctl(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
         cmd: u32,
@@ -257,24 +345,18 @@ impl Filesystem for PathFs {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let Some(command) = calls::decode(cmd, in_data) else { return reply.error(Errno::ENOTTY) };
-        while self.fault().silent {
-            std::thread::sleep(LOOK);
+        match self.lun(ino).and_then(|lun| lun.call(cmd, in_data)) {
+            Ok(status) => reply.ioctl(status, &[]),
+            Err(why) => reply.error(why),
         }
-        if self.fault().lost {
-            return reply.error(Errno::EIO);
-        }
-        let done = self.shared.lun.lock().command(self.port, command);
-        let status = match done {
-            Reply::After(abort) if self.shared.wait_for(abort) => 0,
-            Reply::After(_) => return reply.error(Errno::EIO),
-            Reply::Now(done) => calls::status(done),
-        };
-        reply.ioctl(status, &[]);
     }
 
-    fn getxattr(&self, _req: &Request, _ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        match self.attribute(name) {
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let attribute = match ino {
+            ROOT => Err(Errno::ENODATA),
+            _ => self.lun(ino).and_then(|lun| lun.attribute(name)),
+        };
+        match attribute {
             Ok(text) if size == 0 => reply.size(text.len() as u32),
             Ok(text) if text.len() <= size as usize => reply.data(&text),
             Ok(_) => reply.error(Errno::ERANGE),
@@ -285,28 +367,14 @@ impl Filesystem for PathFs {
     fn setxattr(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         name: &OsStr,
         value: &[u8],
         _flags: i32,
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        match name.to_str() {
-            Some(FAULT) => match serde_json::from_slice(value) {
-                Ok(fault) => {
-                    *self.fault.lock() = fault;
-                    reply.ok();
-                }
-                Err(_) => reply.error(Errno::EINVAL),
-            },
-            Some(POWER_CYCLE) => {
-                let lost = self.shared.lun.lock().power_cycle();
-                self.shared.tell(lost, false);
-                reply.ok();
-            }
-            _ => reply.error(Errno::EOPNOTSUPP),
-        }
+        answer(reply, self.set_attribute(ino, name, value));
     }
 
     fn readdir(
@@ -317,8 +385,10 @@ impl Filesystem for PathFs {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        if offset == 0 {
-            let _ = reply.add(FILE, 1, FileType::RegularFile, LUN);
+        for (n, lun) in self.luns.iter().enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(FIRST + n as u64), n as u64 + 1, FileType::RegularFile, &lun.name) {
+                break;
+            }
         }
         reply.ok();
     }

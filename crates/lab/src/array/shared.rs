@@ -1,15 +1,19 @@
 //! State that all paths of an array share, and the words by which it is shown and changed.
 
-use loligo_pair::lun::{Counters, Defects, Lun};
-use loligo_pair::reservation::{Port, Reservations};
+use super::keep::{Keep, Memory};
+use super::spec::LunSpec;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_pair::lun::{Command, Counters, Defects, Lun, Reply};
+use loligo_pair::reservation::Port;
 use loligo_pair::writes::AbortId;
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
-/// The name of the file on each mount.
-pub const LUN: &str = "lun";
 /// The attribute with the counters, as JSON.
 pub const COUNTERS: &str = "user.loligo.counters";
 /// The attribute by which a path's fault is set.
@@ -17,7 +21,7 @@ pub const FAULT: &str = "user.loligo.fault";
 /// The attribute by which the array loses its power.
 pub const POWER_CYCLE: &str = "user.loligo.power-cycle";
 
-/// The fault of a path. Fields that are left out are no fault.
+/// The fault of a path to a LUN. Fields that are left out are no fault.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {
@@ -27,32 +31,103 @@ pub struct Fault {
     pub lost: bool,
     /// Reservation calls are not answered while this stands.
     pub silent: bool,
+    /// A write reaches the medium in two parts, split at a block of 4 KiB, with the delay between them (20 ms at least). A loss of
+    /// power in between tears it.
+    pub torn: bool,
     /// Milliseconds that a write takes in the array after it has begun.
     pub delay_ms: u64,
 }
 
-/// State that all paths share.
+/// One LUN, as all paths share it.
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// The name of its file on each mount.
+    pub(super) name: String,
     pub(super) file: File,
     pub(super) bytes: u64,
-    names: Vec<String>,
+    paths: Arc<Vec<String>>,
     pub(super) lun: Mutex<Lun>,
+    keep: Mutex<Keep>,
     /// Aborts that are over (true) or went with the power, and whose callers have not heard it yet.
     over: Mutex<BTreeMap<AbortId, bool>>,
     changed: Condvar,
 }
 
 impl Shared {
-    pub(super) fn new(file: File, bytes: u64, names: Vec<String>, defects: Defects) -> Shared {
-        Shared {
+    /// The LUN `spec`, with the registrations that it remembers: its power was away.
+    ///
+    /// # Errors
+    /// If its files cannot be used, or it was served by other paths.
+    pub(super) fn open(spec: &LunSpec, paths: Arc<Vec<String>>, defects: Defects) -> Result<Shared> {
+        let (file, bytes) = open(&spec.backing, spec.size)?;
+        let (keep, memory) = Keep::open(&Keep::beside(&spec.backing))?;
+        let Memory { paths: had, mut reservations, counters } =
+            memory.unwrap_or_else(|| Memory { paths: paths.to_vec(), ..Memory::default() });
+        ensure!(
+            had == *paths,
+            "{} was served by the paths {}: give the same, in this order",
+            spec.backing.display(),
+            had.join(", ")
+        );
+        reservations.power_cycle(!defects.forgets_at_power_cycle);
+        let ports = paths.iter().enumerate();
+        let counters = ports.filter_map(|(n, name)| Some((Port(n as u32), *counters.get(name)?))).collect();
+        let shared = Shared {
+            name: spec.name.clone(),
             file,
             bytes,
-            names,
-            lun: Mutex::new(Lun::new(Reservations::default(), defects)),
+            paths,
+            lun: Mutex::new(Lun::new(reservations, defects).with_counters(counters)),
+            keep: Mutex::new(keep),
             over: Mutex::default(),
             changed: Condvar::new(),
+        };
+        let lun = shared.lun.lock();
+        shared
+            .remember(&lun, true)
+            .with_context(|| format!("what {} remembers cannot be written", spec.name))?;
+        drop(lun);
+        Ok(shared)
+    }
+
+    /// Carries `command` of `port` out. What it changes of the registrations is durable before the answer.
+    ///
+    /// # Errors
+    /// If that cannot be written; nothing has changed then.
+    pub(super) fn command(&self, port: Port, command: Command) -> io::Result<Reply> {
+        let mut lun = self.lun.lock();
+        let before = lun.clone();
+        let reply = lun.command(port, command);
+        if lun.reservations() != before.reservations()
+            && let Err(why) = self.remember(&lun, true)
+        {
+            *lun = before;
+            return Err(why);
         }
+        Ok(reply)
+    }
+
+    /// The array loses its power, and has it again.
+    pub(super) fn power_cycle(&self) -> io::Result<()> {
+        let mut lun = self.lun.lock();
+        let lost = lun.power_cycle();
+        let kept = self.remember(&lun, true);
+        drop(lun);
+        self.tell(lost, false);
+        kept
+    }
+
+    /// Writes down what the LUN remembers.
+    fn remember(&self, lun: &Lun, durably: bool) -> io::Result<()> {
+        let counters = self.by_path(lun).into_iter().map(|(name, c)| (name.to_owned(), c)).collect();
+        let memory =
+            Memory { paths: self.paths.to_vec(), reservations: lun.reservations().clone(), counters };
+        self.keep.lock().write(&memory, durably)
+    }
+
+    /// Writes down the counters, which change with each write.
+    pub(super) fn remember_counters(&self) -> io::Result<()> {
+        self.remember(&self.lun.lock(), false)
     }
 
     /// These aborts are over, or `done` is false: they went with the power.
@@ -74,9 +149,29 @@ impl Shared {
         }
     }
 
-    pub(super) fn counters(&self) -> BTreeMap<&str, Counters> {
-        let lun = self.lun.lock();
+    fn by_path(&self, lun: &Lun) -> BTreeMap<&str, Counters> {
         let of = |port: usize| lun.counters(Port(port as u32));
-        self.names.iter().enumerate().map(|(port, name)| (name.as_str(), of(port))).collect()
+        self.paths.iter().enumerate().map(|(port, name)| (name.as_str(), of(port))).collect()
     }
+
+    pub(super) fn counters(&self) -> BTreeMap<&str, Counters> {
+        self.by_path(&self.lun.lock())
+    }
+}
+
+/// The file `backing` and its bytes.
+fn open(backing: &Path, size: Option<u64>) -> Result<(File, u64)> {
+    let name = backing.display();
+    let is_there = backing.exists();
+    if !is_there && size.is_none() {
+        bail!("{name} does not exist: give --size, or --lun NAME=FILE:SIZE, to make it");
+    }
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(backing);
+    let file = file.with_context(|| format!("{name} cannot be opened"))?;
+    if let Some(size) = size.filter(|_| !is_there) {
+        file.set_len(size).with_context(|| format!("{name} cannot be made {size} bytes long"))?;
+    }
+    let bytes = file.metadata().with_context(|| format!("{name} cannot be looked at"))?.len();
+    ensure!(bytes > 0, "{name} is empty: remove it, and give its size to make it");
+    Ok((file, bytes))
 }

@@ -33,7 +33,7 @@ impl Disk {
 
     /// Ends the flush `f`, whose result would be `result`.
     pub(super) fn flushed(&mut self, f: &Flight, result: Result<(), IoError>) -> Result<(), IoError> {
-        if !self.traits.forgets || !matches!(f.op.kind, OpKind::Flush) || self.gone {
+        if !self.traits.forgets || !matches!(f.op.kind, OpKind::Flush) || self.gone || self.fenced {
             return result;
         }
         if result.is_err() {

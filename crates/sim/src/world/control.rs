@@ -51,6 +51,22 @@ impl<E: Subject> World<E> {
         self.inbox[0].push_back((due, Mail::Event(Event::Control(id, control))));
     }
 
+    /// A shard knows that the devices are another's: all are to know.
+    pub(super) fn tell_expelled(&mut self) {
+        if !self.expelled.is_news() {
+            return;
+        }
+        self.marks.hit("fenced by the array");
+        let id = self.clients.next_id();
+        self.expelled.told = Some(id);
+        self.trace.note(self.now, "expelled", id, 0);
+        for shard in 0..self.inbox.len() {
+            let due = self.hop(shard);
+            self.inbox[shard]
+                .push_back((due, Mail::Event(Event::Control(id, Control::Expel("taken".into())))));
+        }
+    }
+
     /// True if a management request is under way.
     pub fn is_controlling(&self) -> bool {
         self.controlling.is_some()
@@ -77,6 +93,9 @@ impl<E: Subject> World<E> {
                 since.into_iter().for_each(|t| self.oracle.end_read_failed(t));
                 return result.map_err(|why| why.to_string());
             }
+        }
+        if self.expelled.is_answer(id) {
+            return Ok(());
         }
         if self.rescue.as_ref().is_some_and(|r| r.id == id) {
             self.heard_rescue(result);

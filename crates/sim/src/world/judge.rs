@@ -19,6 +19,7 @@ impl<E: Subject> World<E> {
             self.marks.hit(match f.kind {
                 FaultKind::Error => "fault: error",
                 FaultKind::Gone => "fault: gone",
+                FaultKind::Fenced => "fault: fenced",
                 FaultKind::Lost => "fault: lost write",
                 FaultKind::Torn => "fault: torn write",
                 FaultKind::Misdirected => "fault: misdirected write",

@@ -5,15 +5,16 @@ use super::start_io::PATIENCE;
 use anyhow::{Context, Result};
 use loligo_block::CacheDevice;
 use loligo_block::keys::STEAL;
+use loligo_block::silence::Silence;
 use loligo_ceph::cancel::Cancellable;
 use loligo_ceph::lease::Poller;
 use loligo_ceph::lock_record::LockRecord;
 use loligo_ceph::{AttachedImage, CephError, Notice};
 use loligo_format::superblock::Superblock;
 use loligo_log::say;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Weak};
 
 /// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
 #[derive(Debug)]
@@ -29,6 +30,10 @@ pub(crate) struct HeldImage {
     pub(super) void: Arc<AtomicBool>,
     /// The cache, until the image is served through it.
     pub(super) unserved: Option<Unserved>,
+    /// Of the volume's devices: once they are silent nothing is sent to the cluster either.
+    pub(super) silence: Silence,
+    /// The name of this controller in the image's metadata.
+    pub(super) identity: String,
 }
 
 /// A cache through which nobody was served yet, as it was found.
@@ -59,6 +64,19 @@ impl HeldImage {
         self.image.as_ref().expect("only the end takes it")
     }
 
+    pub(crate) fn weak(&self) -> Weak<AttachedImage> {
+        Arc::downgrade(self.image())
+    }
+
+    /// Lets go of it at once: nothing is sent, and nothing waited for. The lock stays as that of a client that has died.
+    pub(crate) fn end(mut self) {
+        self.poller = None;
+        if let Some(image) = self.image.take() {
+            image.end();
+            image.abandon();
+        }
+    }
+
     /// It is served: from here on the cache is for the stop to close.
     pub(crate) fn begin_service(&mut self) {
         self.unserved = None;
@@ -74,6 +92,10 @@ impl HeldImage {
     /// client. The record that is given is for the cache to keep: it shows at the next start that nobody has
     /// written to the image.
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
+        if self.silence.cause().is_some() {
+            self.end();
+            return Ok(None);
+        }
         let Some(image) = self.image.take() else { return Ok(None) };
         // A lock that is given back looks like one that was taken away.
         self.poller = None;
@@ -122,6 +144,10 @@ impl Drop for HeldImage {
     fn drop(&mut self) {
         self.poller = None;
         match self.image.take() {
+            Some(image) if self.silence.cause().is_some() => {
+                image.end();
+                image.abandon();
+            }
             Some(image) if self.keeps_lock(&image) => drop(retire(image)),
             Some(image) => {
                 if let (Some(Ok(left)), Some(cache)) = (detach(image, self.marked), self.unserved.take())

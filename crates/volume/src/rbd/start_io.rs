@@ -89,7 +89,7 @@ pub(super) fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -
                 PATIENCE.as_secs()
             );
         }
-        !signals.within(Duration::ZERO)
+        !signals.within(Duration::ZERO) && signals.silence().cause().is_none()
     }
 }
 

@@ -72,6 +72,8 @@ pub enum After {
     Stopping,
     /// It cannot go on: as after a crash, the next start finds what is right.
     Broken,
+    /// Its devices are silent: it is to be ended with [`Volume::end`].
+    Silent,
 }
 
 impl Volume {

@@ -12,7 +12,8 @@
 use super::undo::{Finals, Note, Of, Phase, StartUndo, beside};
 use super::{Promised, Shutdown, Volume};
 use crate::cache::{self, Made};
-use crate::core::{self, CoreSpec, OpenCore};
+use crate::core::{self, Backing, CoreSpec, OpenCore};
+use crate::doors::Doors;
 use crate::held_cache::HeldCache;
 use crate::labelled_core::LabelledCore;
 use crate::last_cache::LastCache;
@@ -23,8 +24,8 @@ use crate::rbd::{self, HeldImage, ImageGuard};
 use crate::refusals::Refusals;
 use crate::signals::{CutOff, StopSignals};
 use crate::ublk::Devices;
-use crate::volume_state::{Keeping, VolumeState, info_of};
-use crate::{block, control_socket, stats, stop};
+use crate::volume_state::{Ends, Keeping, VolumeState, info_of};
+use crate::{block, control_socket, reservation, stats, stop};
 use anyhow::Result;
 use loligo_block::{DeviceSpec, Geometry, keyed};
 use loligo_client::outcome::Absent;
@@ -54,6 +55,8 @@ impl Volume {
         let options = checked(options)?;
         let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
         let mut claimed = Claimed::of(&options, signals)?;
+        // Before anything is opened: its locks end at this host.
+        reservation::check(&options)?;
         let mut opened = Opened::of(&options, signals)?;
         Phase::Core.is_over()?;
         let mut prepared = opened.prepare(&options, signals)?;
@@ -87,7 +90,14 @@ impl Volume {
             Err(why) => (None, None, Err(why)),
         };
         let mark = opened.core.home.as_ref().map(LabelledCore::mark);
-        let app = Arc::new(VolumeState::new(info, running.handle().clone(), kept, mark).with_tls(tls));
+        let ends =
+            Ends { silence: signals.silence().clone(), image: opened.image.as_ref().map(HeldImage::weak) };
+        let app = Arc::new(
+            VolumeState::new(info, running.handle().clone(), kept, mark)
+                .with_tls(tls)
+                .ended_by(ends)
+                .listening(Doors::of(&options)),
+        );
         let unknown = of.last(None);
         let Opened { core, image } = opened;
         let left = Shutdown { keeping: Keeping(app.clone()), core, held, image, void: false };
@@ -116,6 +126,7 @@ impl Volume {
             fails: false,
             poisoned: false,
             refusals: Refusals::default(),
+            told_fenced: false,
             core_only: false,
             expired: false,
             _api: api,
@@ -160,6 +171,7 @@ impl Claimed {
             Claimed { name, listeners: Vec::new(), mountpoints: Vec::new(), claims: Vec::new() };
         for spec in &options.listen {
             match spec {
+                ExportSpec::Socket(spec) if spec.when_told => {}
                 ExportSpec::Socket(spec) => claimed.listeners.push(listen(spec, options, signals)?),
                 ExportSpec::Fuse(path) => claimed.mountpoints.push(Mountpoint::claim(path)?),
                 ExportSpec::Block(name) | ExportSpec::Loop(name) => {
@@ -211,7 +223,8 @@ impl Opened {
         match &options.core {
             CoreSpec::Device(spec) => {
                 let of_cache = || options.cache.as_ref().map_or(Ok(None), cache::remembers);
-                Ok(Opened { core: core::open(spec.clone(), options.wanted(), of_cache)?, image: None })
+                let core = core::open(spec.clone(), options.wanted(), signals.silence(), of_cache)?;
+                Ok(Opened { core, image: None })
             }
             CoreSpec::Image(spec) => {
                 let (core, held) = rbd::open(options, spec, signals)?;
@@ -222,6 +235,9 @@ impl Opened {
 
     /// Prepares what the threads are to serve: the core as it is, or the cache in front of it, opened or made.
     fn prepare(&mut self, options: &ServeOptions, signals: &StopSignals) -> Result<Prepared> {
+        if let Backing::File(file) = &self.core.backing {
+            reservation::refuse_buffered(options, file.file())?;
+        }
         let geometry = self.core.backing.geometry();
         let mut export =
             Export::new(&options.name, self.core.identity.size).with_min_block(geometry.logical_block);
@@ -279,6 +295,7 @@ impl Opened {
             false => Ok(()),
         };
         let mut opened = cache::open(&options.name, cache, &self.core, signals, &mut watch)?;
+        reservation::refuse_buffered(options, opened.file.file())?;
         let dirty: u64 = opened.engines.iter().map(|engine| engine.dirty_blocks()).sum();
         let last_seqs = || opened.engines.iter().map(|engine| engine.last_seq()).collect();
         let finals = opened.was_clean.then(|| Finals { last_seqs: last_seqs(), dirty_blocks: dirty });

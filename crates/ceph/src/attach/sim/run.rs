@@ -103,6 +103,7 @@ pub(super) fn wanted(world: &World, order: &Order) -> Wanted {
         dirty_bytes: None,
         record: world.record.clone(),
         force: order.force,
+        is_alone: true,
     });
     Wanted {
         spec: "rbd:volumes/one".parse().expect("an image"),

@@ -8,6 +8,7 @@ use crate::held_cache::HeldCache;
 use crate::last_cache::LastCache;
 use crate::memory::Memory;
 use crate::options::{CacheOptions, ServeOptions};
+use crate::reservation;
 use crate::signals::{CutOff, StopSignals};
 use crate::volume_state::cached_by;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -32,6 +33,7 @@ impl Volume {
         signals: &StopSignals,
     ) -> Result<String, Trouble> {
         self.ensure_acknowledging()?;
+        reservation::check(&options).or_refused()?;
         let mut options = options;
         let Some(o) = &mut options.cache else { return Err(Ended::refused("no cache is given").into()) };
         self.may_attach(o).or_refused()?;

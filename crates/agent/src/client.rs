@@ -1,0 +1,56 @@
+//! A client of an agent's socket.
+
+use crate::status::{HistoryEntry, Status};
+use anyhow::{Result, bail};
+use loligo_client::client::Client;
+use loligo_client::outcome::Ended;
+use loligo_pair::machine::Order;
+use std::path::Path;
+
+/// An agent that runs.
+#[derive(Debug)]
+pub struct AgentClient(Client);
+
+impl AgentClient {
+    /// The agent whose socket is at `path`.
+    ///
+    /// # Errors
+    /// If no agent listens there.
+    pub fn at(path: &Path) -> Result<AgentClient> {
+        if let Err(why) = std::os::unix::net::UnixStream::connect(path) {
+            bail!(Ended::refused(format!(
+                "no agent answers at {} ({why}): 'loligo pair run' starts it",
+                path.display()
+            )));
+        }
+        Ok(AgentClient(Client::over("the agent of the pair", path)?))
+    }
+
+    /// How it is.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn status(&self) -> Result<Status> {
+        self.0.get("/v1/pair")
+    }
+
+    /// What happened, the oldest first.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn history(&self) -> Result<Vec<HistoryEntry>> {
+        self.0.get("/v1/pair/history")
+    }
+
+    /// Gives an order.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn order(&self, order: Order) -> Result<()> {
+        let path = match order {
+            Order::Takeover => "/v1/pair/takeover",
+            Order::Giveback => "/v1/pair/giveback",
+        };
+        self.0.post::<serde_json::Value>(path).map(drop)
+    }
+}

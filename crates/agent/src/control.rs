@@ -1,0 +1,108 @@
+//! The agent's socket: HTTP and JSON, for root and the user that it runs as.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/pair` | a [`Status`] |
+//! | `GET /v1/pair/history` | a list of [`HistoryEntry`](crate::status::HistoryEntry) |
+//! | `POST /v1/pair/takeover`, `POST /v1/pair/giveback` | the order is taken; the status says what comes of it |
+
+use crate::executor::Word;
+use crate::history::History;
+use crate::status::Status;
+use anyhow::{Context, Result};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use loligo_pair::machine::{Event, Order};
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// The time that the main loop has to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The socket; its file goes with it.
+#[derive(Debug)]
+pub(crate) struct Socket(PathBuf);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // It may have been taken away by hand.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    words: Sender<Word>,
+    history: History,
+}
+
+type Refused = (StatusCode, Json<Value>);
+
+fn refused(why: &str) -> Refused {
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": why })))
+}
+
+/// Serves the socket at `path` until the process ends.
+///
+/// # Errors
+/// If it cannot be had.
+pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History) -> Result<Socket> {
+    // The folder's lock says that nobody listens there.
+    let _ = std::fs::remove_file(path);
+    let listener = std::os::unix::net::UnixListener::bind(path)
+        .with_context(|| format!("the socket {} cannot be had", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    let router = Router::new()
+        .route("/v1/pair", get(status))
+        .route("/v1/pair/history", get(entries))
+        .route("/v1/pair/takeover", post(takeover))
+        .route("/v1/pair/giveback", post(giveback))
+        .with_state(Asked { words, history });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        tokio::net::UnixListener::from_std(listener)?
+    };
+    let serve = move || {
+        runtime.block_on(async move {
+            if let Err(why) = axum::serve(listener, router).await {
+                tracing::error!(error = %why, "the agent's socket is gone");
+            }
+        });
+    };
+    std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
+    Ok(Socket(path.to_owned()))
+}
+
+async fn status(State(asked): State<Asked>) -> Result<Json<Status>, Refused> {
+    let (back, answer) = channel();
+    asked.words.send(Word::Status(back)).map_err(|_| refused("the agent is ending"))?;
+    let wait = tokio::task::spawn_blocking(move || answer.recv_timeout(PATIENCE));
+    match wait.await {
+        Ok(Ok(status)) => Ok(Json(status)),
+        _ => Err(refused("the agent does not answer: its log says why")),
+    }
+}
+
+async fn entries(State(asked): State<Asked>) -> Json<Value> {
+    Json(json!(asked.history.entries()))
+}
+
+async fn takeover(State(asked): State<Asked>) -> Result<Json<Value>, Refused> {
+    order(&asked, Order::Takeover)
+}
+
+async fn giveback(State(asked): State<Asked>) -> Result<Json<Value>, Refused> {
+    order(&asked, Order::Giveback)
+}
+
+fn order(asked: &Asked, order: Order) -> Result<Json<Value>, Refused> {
+    asked.words.send(Word::Event(Event::Wanted(order))).map_err(|_| refused("the agent is ending"))?;
+    Ok(Json(json!({ "ordered": order })))
+}

@@ -1,0 +1,240 @@
+//! Carries out what the machine asks for, each question in a thread of its own: one that hangs holds nobody else up.
+
+use crate::config::PairConfig;
+use crate::luns::Luns;
+use crate::monitors::Monitors;
+use crate::osd::Osd;
+use crate::power;
+use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job};
+use loligo_pair::plan::{LunId, Side, UnitId};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Between two looks at a unit's process.
+const LOOK: Duration = Duration::from_millis(50);
+/// A race that begins so long after it was decided is not begun.
+const STALE: Duration = Duration::from_secs(1);
+
+/// A word to the main loop.
+#[derive(Debug)]
+pub enum Word {
+    /// An event for the machine.
+    Event(Event),
+    /// An operator wants to know how it is.
+    Status(Sender<crate::status::Status>),
+    /// The agent is to end; what runs goes on.
+    End,
+}
+
+/// A question to the thread of a unit.
+#[derive(Debug)]
+enum UnitAsk {
+    Start(Job, Vec<(LunId, loligo_pair::machine::Proof)>),
+    Kill(Job),
+    Stop(Job),
+}
+
+/// Something of which one may be under way: a call that hangs is not made again beside itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Write,
+    Read,
+    Keys(LunId),
+    Change(LunId),
+}
+
+/// Carries questions out.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    config: Arc<PairConfig>,
+    me: Side,
+    luns: Luns,
+    monitors: Monitors,
+    words: Sender<Word>,
+    units: Vec<Sender<UnitAsk>>,
+    busy: Arc<Mutex<BTreeSet<Lane>>>,
+}
+
+impl Executor {
+    /// Starts the threads of the units. The processes that were there are told to `words` first.
+    ///
+    /// # Errors
+    /// If a key makes no sense, or there can be no thread.
+    pub fn start(config: Arc<PairConfig>, me: Side, words: Sender<Word>) -> anyhow::Result<Executor> {
+        let luns = Luns::new(config.clone(), me)?;
+        let monitors = Monitors::start(config.ceph.clone());
+        let mut units = Vec::new();
+        for (number, osd) in config.osd.iter().enumerate() {
+            let (send, asks) = channel();
+            units.push(send);
+            let osd = Osd::new(&config, osd, me);
+            let unit = UnitId(number as u32);
+            if osd.process().is_some() {
+                let _ = words.send(Word::Event(Event::Found(unit)));
+            }
+            let (words, luns) = (words.clone(), luns.clone());
+            let name = format!("osd.{}", osd.id());
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || UnitThread { unit, osd, words, luns }.run(&asks))?;
+        }
+        Ok(Executor { config, me, luns, monitors, words, units, busy: Arc::default() })
+    }
+
+    /// Carries `ask` out; its answer comes as a word.
+    pub fn ask(&self, job: Job, ask: Ask) {
+        match ask {
+            Ask::WriteSector(beat) => {
+                self.lane(job, Lane::Write, move |it| it.luns.write_sector(&beat));
+            }
+            Ask::ReadSector => self.lane(job, Lane::Read, |it| it.luns.read_sector()),
+            Ask::ReadKeys(lun) => self.lane(job, Lane::Keys(lun), move |it| it.luns.read_keys(lun)),
+            Ask::Race(lun) => {
+                let asked = Instant::now();
+                self.lane(job, Lane::Change(lun), move |it| {
+                    // Evidence from before this host stood still is none.
+                    if asked.elapsed() > STALE {
+                        Answer::Failed(Failure::TimedOut)
+                    } else {
+                        it.luns.race(lun)
+                    }
+                });
+            }
+            Ask::Take(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.take(lun)),
+            Ask::Hold(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.hold(lun)),
+            Ask::Join(lun, joining) => {
+                self.lane(job, Lane::Change(lun), move |it| it.luns.join(lun, joining))
+            }
+            Ask::Leave(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.leave(lun)),
+            Ask::Open(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.release(lun)),
+            Ask::Monitors => self.thread(job, |it| it.monitors.ask()),
+            Ask::Speaks(unit) => {
+                let id = self.config.osd[unit.0 as usize].id;
+                self.thread(job, move |it| Answer::Speaks(it.monitors.speaks(id)));
+            }
+            Ask::PowerOff => self.thread(job, |it| {
+                let partner = &it.config.controller[&it.me.other()];
+                power::cut(&partner.power_off, &partner.power_status)
+            }),
+            Ask::Owned(needs, Deed::Start(unit)) => self.unit(unit, UnitAsk::Start(job, needs)),
+            Ask::Owned(needs, deed) => self.thread(job, move |it| {
+                for (lun, proof) in needs {
+                    if let Err(why) = it.luns.prove(lun, proof) {
+                        return Answer::Failed(why);
+                    }
+                }
+                it.tell(deed)
+            }),
+            Ask::Kill(unit) => self.unit(unit, UnitAsk::Kill(job)),
+            Ask::Stop(unit) => self.unit(unit, UnitAsk::Stop(job)),
+        }
+    }
+
+    fn tell(&self, deed: Deed) -> Answer {
+        let id = |unit: UnitId| self.config.osd[unit.0 as usize].id;
+        let done = match deed {
+            Deed::Down { unit, dead } => self.monitors.down(id(unit), dead),
+            Deed::Out(unit) => self.monitors.out(id(unit)),
+            Deed::In(unit) => self.monitors.put_in(id(unit)),
+            Deed::Scrub(unit) => self.monitors.scrub(id(unit)),
+            Deed::Start(_) => Err(Failure::Other("the unit's thread starts it".to_owned())),
+        };
+        done.map_or_else(Answer::Failed, |()| Answer::Done)
+    }
+
+    fn unit(&self, unit: UnitId, ask: UnitAsk) {
+        // The thread lives as long as this.
+        let _ = self.units[unit.0 as usize].send(ask);
+    }
+
+    fn thread(&self, job: Job, work: impl FnOnce(&Executor) -> Answer + Send + 'static) {
+        let it = self.clone();
+        let run = move || {
+            let answer = work(&it);
+            let _ = it.words.send(Word::Event(Event::Answered(job, answer)));
+        };
+        if let Err(why) = std::thread::Builder::new().name("ask".to_owned()).spawn(run) {
+            let answer = Answer::Failed(Failure::Other(why.to_string()));
+            let _ = self.words.send(Word::Event(Event::Answered(job, answer)));
+        }
+    }
+
+    /// The same, one at a time in a lane.
+    fn lane(&self, job: Job, lane: Lane, work: impl FnOnce(&Executor) -> Answer + Send + 'static) {
+        if !self.busy.lock().insert(lane.clone()) {
+            // The machine has given up on one that still hangs.
+            let answer = Answer::Failed(Failure::TimedOut);
+            let _ = self.words.send(Word::Event(Event::Answered(job, answer)));
+            return;
+        }
+        self.thread(job, move |it| {
+            let answer = work(it);
+            it.busy.lock().remove(&lane);
+            answer
+        });
+    }
+}
+
+/// The thread of a unit: what it is asked is done in order.
+struct UnitThread {
+    unit: UnitId,
+    osd: Osd,
+    words: Sender<Word>,
+    luns: Luns,
+}
+
+impl UnitThread {
+    fn run(mut self, asks: &Receiver<UnitAsk>) {
+        let mut is_up = self.osd.process().is_some();
+        loop {
+            let (job, answer) = match asks.recv_timeout(LOOK) {
+                Ok(UnitAsk::Start(job, needs)) => {
+                    let answer = self.start(&needs);
+                    is_up = answer == Answer::Done;
+                    (job, answer)
+                }
+                Ok(UnitAsk::Kill(job)) => {
+                    is_up = false;
+                    (job, self.osd.kill())
+                }
+                Ok(UnitAsk::Stop(job)) => {
+                    is_up = false;
+                    (job, self.osd.stop())
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if is_up && let Some(cause) = self.osd.has_ended() {
+                        is_up = false;
+                        let cause = self.fenced().unwrap_or(cause);
+                        let _ = self.words.send(Word::Event(Event::Ended(self.unit, cause)));
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if self.words.send(Word::Event(Event::Answered(job, answer))).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn start(&mut self, needs: &[(LunId, loligo_pair::machine::Proof)]) -> Answer {
+        for (lun, proof) in needs {
+            if let Err(why) = self.luns.prove(*lun, *proof) {
+                return Answer::Failed(why);
+            }
+        }
+        self.osd.start()
+    }
+
+    /// The process may have ended because the array refuses this side.
+    fn fenced(&self) -> Option<Cause> {
+        let lun = LunId(self.unit.0 + 1);
+        match self.luns.prove(lun, loligo_pair::machine::Proof::Held) {
+            Err(Failure::NotMine(_)) => Some(Cause::Fenced),
+            _ => None,
+        }
+    }
+}

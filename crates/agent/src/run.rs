@@ -1,0 +1,169 @@
+//! A run of the agent: one loop that feeds the machine, with a thread for each link and for each question.
+
+use crate::config::PairConfig;
+use crate::executor::{Executor, Word};
+use crate::history::History;
+use crate::status;
+use crate::wire::{BEAT, Wire};
+use anyhow::{Context, Result, ensure};
+use loligo_lab::interrupt::Interrupt;
+use loligo_pair::machine::{Action, Answer, Ask, Deed, Event, Failure, Job, Machine, Notice};
+use loligo_pair::plan::{Millis, Side};
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Between two ticks.
+const TICK: Duration = Duration::from_millis(25);
+
+/// Runs the agent of `me` until `stop` is set; what runs on this side goes on then. `ready` is called once it serves its socket.
+///
+/// # Errors
+/// If the pair's file makes no sense, or an address or socket cannot be had.
+pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce()) -> Result<()> {
+    let config = Arc::new(config);
+    let own = &config.controller[&me];
+    std::fs::create_dir_all(&own.run).with_context(|| format!("{} cannot be made", own.run.display()))?;
+    let _alone = lock(&own.run)?;
+    let plan = config.plan(me)?;
+    let (words, inbox) = channel();
+    let wire = Wire::new(&config.secret()?);
+    let links = links(&config, me, &wire, &words)?;
+    let history = History::open(&own.run)?;
+    let _socket = crate::control::serve(&config.socket(me), words.clone(), history.clone())?;
+    let executor = Executor::start(config.clone(), me, words)?;
+    let start = Instant::now();
+    let clock = || start.elapsed().as_millis() as Millis;
+    let mut machine = Machine::new(plan, clock(), next_run(&own.run)?);
+    let mut limits: BTreeMap<Job, Instant> = BTreeMap::new();
+    ready();
+    while stop.check().is_ok() {
+        let event = match inbox.recv_timeout(TICK) {
+            Ok(Word::Event(event)) => event,
+            Ok(Word::Status(back)) => {
+                let _ = back.send(status::of(&config.pair, &machine));
+                continue;
+            }
+            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => Event::Tick,
+        };
+        if let Event::Answered(job, _) = &event {
+            // One that is over its limit was answered already, and the machine forgets what comes late.
+            limits.remove(job);
+        }
+        let mut actions = machine.handle(clock(), event);
+        let now = Instant::now();
+        let late: Vec<Job> = limits.iter().filter(|(_, limit)| **limit <= now).map(|(job, _)| *job).collect();
+        for job in late {
+            limits.remove(&job);
+            actions.extend(machine.handle(clock(), Event::Answered(job, Answer::Failed(Failure::TimedOut))));
+        }
+        for action in actions {
+            match action {
+                Action::Send(beat) => links.send(&wire.encode(&beat)),
+                Action::Ask(job, ask) => {
+                    limits.insert(job, Instant::now() + limit(&ask));
+                    executor.ask(job, ask);
+                }
+                Action::Tell(notice) => tell(&history, notice),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tell(history: &History, notice: Notice) {
+    match &notice {
+        Notice::Role { from, to, why } => tracing::warn!(%from, %to, why, "the role changes"),
+        Notice::Alarm(text) => tracing::error!("{text}"),
+        Notice::Step(text) => tracing::info!("{text}"),
+    }
+    history.add(notice);
+}
+
+/// The time after which a question counts as not answered.
+fn limit(ask: &Ask) -> Duration {
+    Duration::from_millis(match ask {
+        Ask::WriteSector(_) | Ask::ReadSector | Ask::ReadKeys(_) => 3000,
+        Ask::Monitors => 4000,
+        Ask::Speaks(_) => 1000,
+        // An array waits for the victim's writes.
+        Ask::Race(_) | Ask::Take(_) => 30_000,
+        Ask::Hold(_) | Ask::Join(..) | Ask::Leave(_) | Ask::Open(_) => 10_000,
+        Ask::PowerOff | Ask::Kill(_) | Ask::Stop(_) => 60_000,
+        Ask::Owned(_, Deed::Start(_)) => 120_000,
+        Ask::Owned(..) => 10_000,
+    })
+}
+
+/// The links to the partner.
+#[derive(Debug)]
+struct Links(Vec<(UdpSocket, std::net::SocketAddr)>);
+
+impl Links {
+    fn send(&self, bytes: &[u8; BEAT]) {
+        for (socket, to) in &self.0 {
+            // A link that is down shows by the partner's silence.
+            let _ = socket.send_to(bytes, to);
+        }
+    }
+}
+
+/// Opens this side's end of each link, with a thread that hears the partner.
+fn links(config: &PairConfig, me: Side, wire: &Wire, words: &Sender<Word>) -> Result<Links> {
+    let (own, partner) = (&config.controller[&me], &config.controller[&me.other()]);
+    let mut links = Vec::new();
+    for (number, (mine, theirs)) in own.links.iter().zip(&partner.links).enumerate() {
+        let socket = UdpSocket::bind(mine).with_context(|| {
+            format!("{mine} cannot be had for heartbeats: see that it is an address of this host")
+        })?;
+        let (hears, wire, words) = (socket.try_clone()?, wire.clone(), words.clone());
+        let hear = move || {
+            let mut bytes = [0; 2 * BEAT];
+            loop {
+                // Errors of a datagram sent earlier come here too.
+                let Ok(len) = hears.recv(&mut bytes) else { continue };
+                let Some(beat) = wire.decode(&bytes[..len]) else { continue };
+                if words.send(Word::Event(Event::Heard(number, beat))).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name(format!("link {number}")).spawn(hear)?;
+        links.push((socket, *theirs));
+    }
+    Ok(Links(links))
+}
+
+/// Keeps a second agent away from the folder, for as long as it lives.
+pub(crate) fn lock(run: &Path) -> Result<std::fs::File> {
+    let path = run.join("pair.lock");
+    let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path)?;
+    let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    ensure!(locked.is_ok(), "an agent runs with {} already: 'loligo pair status' shows it", run.display());
+    Ok(file)
+}
+
+/// A number greater than that of any run before: the time, unless the clock went back.
+fn next_run(folder: &Path) -> Result<u64> {
+    let path = folder.join("pair.run");
+    let last: u64 =
+        std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64);
+    let next = now.max(last + 1);
+    let new = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create(&new)?;
+        std::io::Write::write_all(&mut file, next.to_string().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        std::fs::File::open(folder)?.sync_all()
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(next)
+}

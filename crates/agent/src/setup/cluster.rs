@@ -1,0 +1,202 @@
+//! The cluster's part of a setup: where the pair's OSDs lie in the CRUSH map, and two options without which a takeover moves data.
+
+use super::done::Done;
+use crate::config::PairConfig;
+use anyhow::{Context, Result, ensure};
+use loligo_lab::ceph::{ask, json, own_environment};
+use loligo_lab::crush::{Placed, RULE, moves, rule};
+use loligo_lab::interrupt::Interrupt;
+use loligo_pair::plan::Side;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The time that one command may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Options with whose they are, the value that a pair needs, and what happens otherwise.
+const OPTIONS: [(&str, &str, &str); 2] = [
+    // Otherwise an OSD moves to the host that it was taken over by, and its data with it.
+    ("osd", "osd_crush_update_on_start", "false"),
+    // Otherwise the OSDs of a dead controller are marked out after 10 minutes.
+    ("mon", "mon_osd_down_out_subtree_limit", "host"),
+];
+
+/// What the options were before, so that they can be set back.
+#[derive(Debug, Serialize, Deserialize)]
+struct Before {
+    magic: String,
+    version: u32,
+    /// By `who/option`; nothing: it was not set.
+    options: BTreeMap<String, Option<String>>,
+}
+
+const MAGIC: &str = "loligo-pair-setup";
+const VERSION: u32 = 1;
+
+/// The cluster as a setup speaks to it.
+#[derive(Debug)]
+pub(super) struct Cluster<'a> {
+    config: &'a PairConfig,
+    run: PathBuf,
+    dry: bool,
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn new(config: &'a PairConfig, me: Side, dry: bool) -> Cluster<'a> {
+        Cluster { config, run: config.controller[&me].run.clone(), dry }
+    }
+
+    fn command(&self) -> Command {
+        let ceph = &self.config.ceph;
+        let mut command = Command::new("ceph");
+        own_environment(&mut command, &ceph.conf);
+        command.args(["--connect-timeout", "15", "--name", &ceph.name]);
+        if let Some(keyring) = &ceph.keyring {
+            command.arg("--keyring").arg(keyring);
+        }
+        command
+    }
+
+    fn run<S: AsRef<std::ffi::OsStr>>(&self, words: &[S]) -> Result<String> {
+        ask(self.command(), words, LIMIT, &Interrupt::default())
+    }
+
+    fn json(&self, words: &[&str]) -> Result<Value> {
+        json(words, |all| self.run(all))
+    }
+
+    /// Puts everything to its place.
+    ///
+    /// # Errors
+    /// If the cluster refuses, or what was there before cannot be noted.
+    pub(super) fn set_up(&self) -> Result<Vec<Done>> {
+        let mut commands = self.places()?;
+        let rules = self.json(&["osd", "crush", "rule", "ls"])?;
+        if !rules.as_array().into_iter().flatten().any(|name| name == RULE) {
+            commands.push(rule("chassis"));
+        }
+        let mut before = BTreeMap::new();
+        for (who, option, value) in OPTIONS {
+            let was = self.option(who, option)?;
+            if was.as_deref() != Some(value) {
+                before.insert(format!("{who}/{option}"), was);
+                commands.push(["config", "set", who, option, value].map(str::to_owned).to_vec());
+            }
+        }
+        if !self.dry && !before.is_empty() {
+            self.note(before)?;
+        }
+        self.carry_out(&commands)
+    }
+
+    /// Sets the options back. OSDs stay where they are: moving them moves their data.
+    ///
+    /// # Errors
+    /// If the note cannot be read, or the cluster refuses.
+    pub(super) fn set_back(&self) -> Result<Vec<Done>> {
+        let path = self.path();
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let mut commands = Vec::new();
+        for (name, was) in self.noted()?.options {
+            let (who, option) =
+                name.split_once('/').with_context(|| format!("{} is damaged", path.display()))?;
+            commands.push(match was {
+                Some(value) => ["config", "set", who, option, &value].map(str::to_owned).to_vec(),
+                None => ["config", "rm", who, option].map(str::to_owned).to_vec(),
+            });
+        }
+        let done = self.carry_out(&commands)?;
+        if !self.dry {
+            std::fs::remove_file(&path).with_context(|| format!("{} cannot be removed", path.display()))?;
+        }
+        Ok(done)
+    }
+
+    /// The commands that put the OSDs to their controllers, and those into the node's chassis.
+    fn places(&self) -> Result<Vec<Vec<String>>> {
+        let tree = self.json(&["osd", "tree"])?;
+        let weight = |id: u32| {
+            let nodes = tree["nodes"].as_array().into_iter().flatten();
+            nodes
+                .filter(|node| node["id"] == id)
+                .find_map(|node| node["crush_weight"].as_f64())
+                .unwrap_or(0.0)
+        };
+        let osds = Side::BOTH.map(|side| {
+            let own = self.config.osd.iter().filter(|osd| osd.home == side);
+            own.map(|osd| (osd.id, weight(osd.id))).collect::<Vec<_>>()
+        });
+        let hosts = Side::BOTH.map(|side| &self.config.controller[&side].host);
+        let placed = [Placed { host: hosts[0], osds: &osds[0] }, Placed { host: hosts[1], osds: &osds[1] }];
+        Ok(moves(&tree, &self.config.pair, &placed))
+    }
+
+    /// The value of an option in the cluster's own configuration.
+    fn option(&self, who: &str, option: &str) -> Result<Option<String>> {
+        let all = self.json(&["config", "dump"])?;
+        let mut those = all
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry["section"] == who && entry["name"] == option);
+        Ok(those.next().and_then(|entry| entry["value"].as_str()).map(str::to_owned))
+    }
+
+    fn carry_out(&self, commands: &[Vec<String>]) -> Result<Vec<Done>> {
+        let mut done = Vec::new();
+        for words in commands {
+            if !self.dry {
+                self.run(words)?;
+            }
+            done.push(Done { lun: "cluster".to_owned(), what: format!("ceph {}", words.join(" ")) });
+        }
+        Ok(done)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.run.join("pair.setup.json")
+    }
+
+    /// Notes what was there before the first setup; a later one adds what it finds anew.
+    fn note(&self, before: BTreeMap<String, Option<String>>) -> Result<()> {
+        let path = self.path();
+        let mut options = if path.exists() { self.noted()?.options } else { BTreeMap::new() };
+        for (name, was) in before {
+            options.entry(name).or_insert(was);
+        }
+        let note = Before { magic: MAGIC.to_owned(), version: VERSION, options };
+        write(&path, &serde_json::to_vec_pretty(&note)?)
+            .with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    fn noted(&self) -> Result<Before> {
+        let path = self.path();
+        let text = std::fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let note: Before =
+            serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
+        ensure!(
+            note.magic == MAGIC && note.version == VERSION,
+            "{} is not of this program: use the one that made it",
+            path.display()
+        );
+        Ok(note)
+    }
+}
+
+/// Writes a file whole, or not at all.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let new = path.with_extension("new");
+    let mut file = std::fs::File::create(&new)?;
+    std::io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    std::fs::File::open(folder)?.sync_all()
+}

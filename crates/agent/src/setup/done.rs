@@ -1,0 +1,10 @@
+//! What a setup tells.
+
+/// What was done to a LUN, or to the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Done {
+    /// The path to the LUN, or `cluster`.
+    pub lun: String,
+    /// What.
+    pub what: String,
+}

@@ -1,0 +1,124 @@
+//! Makes a pair of two controllers, and undoes that: places and options of the cluster, then the side's keys.
+//!
+//! Each side registers by its own paths. The first of them probes nothing; the second probes that the array really refuses a write.
+
+mod cluster;
+mod done;
+
+use crate::config::PairConfig;
+use crate::luns::Luns;
+use crate::osd::Osd;
+use anyhow::{Context, Result, bail, ensure};
+use cluster::Cluster;
+pub use done::Done;
+use loligo_pair::fence::Fence;
+use loligo_pair::machine::{Answer, Failure};
+use loligo_pair::plan::{LunId, QUORUM, Side};
+use loligo_pair::reservation::Key;
+use std::sync::Arc;
+
+/// Registers `me` on all LUNs, reserves its own, and sets the cluster up. Nothing is changed if `dry`.
+///
+/// # Errors
+/// If the cluster refuses, or a LUN has no reservations, a stranger's key, or does not refuse a write that it should.
+pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
+    let config = Arc::new(config.clone());
+    let luns = Luns::new(config.clone(), me)?;
+    let plan = config.plan(me)?;
+    let (mine, theirs) = (plan.mine(), plan.theirs());
+    let all: Vec<(LunId, Option<Side>)> = std::iter::once((QUORUM, None))
+        .chain(plan.luns().into_iter().map(|(lun, home)| (lun, Some(home))))
+        .collect();
+    let mut done = Vec::new();
+    // All are looked at before one is changed.
+    for (lun, _) in &all {
+        let mut fence = luns.open(*lun)?;
+        let shown = fence.read().with_context(|| format!("{} cannot be used by a pair", fence.name()))?;
+        if let Some(stranger) = shown.keys.iter().find(|key| **key != mine && **key != theirs) {
+            bail!(
+                "{} is registered with {:#x}, which is none of this pair's keys: find out who uses it, \
+                 and take that registration away there",
+                fence.name(),
+                stranger.0
+            );
+        }
+    }
+    done.extend(Cluster::new(&config, me, dry).set_up()?);
+    for (lun, home) in all {
+        let mut fence = luns.open(lun)?;
+        let name = fence.name();
+        let shown = fence.read()?;
+        let mut say = |what: &str| done.push(Done { lun: name.clone(), what: what.to_owned() });
+        let is_held_by_partner = shown.held.is_some_and(|(key, _)| key == theirs);
+        if !shown.keys.contains(&mine) {
+            if is_held_by_partner && !dry && home.is_some() {
+                probe(&config, me, lun)?;
+                say("a write without a key was refused");
+            }
+            if lun == QUORUM && is_held_by_partner {
+                bail!(
+                    "{name} is held by the partner, which has taken over: it gives back by 'loligo pair giveback'"
+                );
+            }
+            say("registered");
+            if !dry {
+                fence.register(Key::NONE, mine).with_context(|| format!("registering on {name}"))?;
+            }
+        }
+        if home == Some(me) && shown.held.is_none_or(|(key, _)| key != mine) {
+            ensure!(
+                !is_held_by_partner,
+                "{name} is held by the partner: it gives back by 'loligo pair giveback'"
+            );
+            say("reserved");
+            if !dry && let Answer::Failed(why) = luns.hold(lun) {
+                bail!("{name} cannot be reserved: {why}");
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// A side that is not registered must be refused: its write of what is there already.
+fn probe(config: &PairConfig, me: Side, lun: LunId) -> Result<()> {
+    let path = config.path(me, lun);
+    match crate::luns::rewrite_first_block(path) {
+        Err(Failure::NotMine(_)) => Ok(()),
+        Ok(()) => bail!(
+            "{} takes a write of a controller that is not registered: its reservations do not protect, and no takeover \
+             would be safe",
+            path.display()
+        ),
+        Err(why) => bail!("{} cannot be probed: {why}", path.display()),
+    }
+}
+
+/// Takes `me` away from all LUNs, and sets the cluster's options back.
+///
+/// # Errors
+/// If an agent or an OSD runs on this side, a path fails, or the cluster refuses.
+pub fn unregister(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
+    let config = Arc::new(config.clone());
+    // Without its key an OSD would lose its array.
+    let _alone =
+        crate::run::lock(&config.controller[&me].run).context("registrations stay while the agent runs")?;
+    for osd in &config.osd {
+        if let Some(pid) = Osd::new(&config, osd, me).process() {
+            bail!("osd.{} runs here (process {}): stop it first", osd.id, pid.as_raw_nonzero());
+        }
+    }
+    let luns = Luns::new(config.clone(), me)?;
+    let plan = config.plan(me)?;
+    let mut done = Vec::new();
+    for lun in std::iter::once(QUORUM).chain(plan.luns().into_iter().map(|(lun, _)| lun)) {
+        let mut fence = luns.open(lun)?;
+        if fence.read()?.keys.contains(&plan.mine()) {
+            done.push(Done { lun: fence.name(), what: "registration taken away".to_owned() });
+            if !dry && let Answer::Failed(why) = luns.leave(lun) {
+                bail!("{}: {why}", fence.name());
+            }
+        }
+    }
+    done.extend(Cluster::new(&config, me, dry).set_back()?);
+    Ok(done)
+}

@@ -1,0 +1,118 @@
+//! How a side is, as operators are told.
+
+use loligo_pair::machine::{Machine, Notice, RoleName};
+use loligo_pair::plan::{Millis, QUORUM, Side};
+use serde::{Deserialize, Serialize};
+
+/// A side of a pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The name of the pair.
+    pub pair: String,
+    /// This side.
+    pub side: Side,
+    /// Its role.
+    pub role: RoleName,
+    /// The reason.
+    pub why: String,
+    /// Milliseconds since a monitor answered.
+    pub monitor_age_ms: Option<Millis>,
+    /// The partner as it says of itself; nothing: it was never heard.
+    pub partner: Option<PartnerStatus>,
+    /// The units.
+    pub units: Vec<UnitStatus>,
+    /// The LUNs, the quorum LUN first.
+    pub luns: Vec<LunStatus>,
+}
+
+/// The partner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartnerStatus {
+    /// A link brings its heartbeats.
+    pub heard: bool,
+    /// Its role, as it said last.
+    pub role: RoleName,
+    /// It says that nothing runs there.
+    pub stopped: bool,
+    /// Milliseconds since a monitor had answered it, as it said last.
+    pub monitor_age_ms: Option<Millis>,
+}
+
+/// A unit on this side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitStatus {
+    /// Its name.
+    pub name: String,
+    /// The side that runs it in normal times.
+    pub home: Side,
+    /// Its state here: `away`, `securing`, `draining`, `telling`, `starting`, `running`, `stopping`, `killing`, `leaving`.
+    pub state: String,
+}
+
+/// A LUN as it was last read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LunStatus {
+    /// Its name.
+    pub name: String,
+    /// The sides that are registered.
+    pub registered: Vec<Side>,
+    /// The side that holds it.
+    pub holder: Option<Side>,
+    /// Keys of strangers.
+    pub strangers: Vec<String>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// Milliseconds since 1970. For people: no decision reads it.
+    pub at_ms: u64,
+    /// What.
+    pub notice: Notice,
+}
+
+/// The status of `machine`.
+pub fn of(pair: &str, machine: &Machine) -> Status {
+    let plan = machine.plan();
+    let (beat, heard) = machine.partner();
+    let partner = beat.map(|beat| PartnerStatus {
+        heard,
+        role: beat.role,
+        stopped: beat.stopped,
+        monitor_age_ms: beat.monitor_age,
+    });
+    let units = plan.ids().map(|id| {
+        let unit = plan.unit(id);
+        UnitStatus {
+            name: unit.name.clone(),
+            home: unit.home,
+            state: format!("{:?}", machine.unit(id)).to_lowercase(),
+        }
+    });
+    let side = |key| Side::BOTH.into_iter().find(|side| plan.keys[side.index()] == key);
+    let names = plan.units.iter().flat_map(|unit| unit.luns.iter().map(|lun| (*lun, unit.name.clone())));
+    let luns = std::iter::once((QUORUM, "quorum".to_owned())).chain(names).filter_map(|(lun, name)| {
+        let view = machine.view(lun)?;
+        Some(LunStatus {
+            name,
+            registered: view.keys.iter().filter_map(|key| side(*key)).collect(),
+            holder: view.holder.and_then(side),
+            strangers: view
+                .keys
+                .iter()
+                .filter(|key| side(**key).is_none())
+                .map(|k| format!("{:#x}", k.0))
+                .collect(),
+        })
+    });
+    Status {
+        pair: pair.to_owned(),
+        side: plan.me,
+        role: machine.role(),
+        why: machine.why().to_owned(),
+        monitor_age_ms: machine.monitor_age(),
+        partner,
+        units: units.collect(),
+        luns: luns.collect(),
+    }
+}

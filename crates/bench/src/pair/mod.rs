@@ -1,0 +1,20 @@
+//! Failures of pairs of controllers, on real clusters under a client that checks what it reads.
+//!
+//! [`client`] is that client, a process of its own in the lab's client namespace; `ledger` knows what each block may hold. A
+//! [`rows::Row`] is a fault with what is expected of it; `scene` is the lab; [`run`] plays a row and writes a
+//! [`record::Run`] down; [`outcome`] is the table.
+
+pub mod client;
+mod ledger;
+mod map;
+mod op;
+mod options;
+pub mod outcome;
+pub mod record;
+pub mod rows;
+mod run;
+mod scene;
+mod stamp;
+
+pub use options::Options;
+pub use run::run;

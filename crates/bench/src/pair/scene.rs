@@ -1,0 +1,396 @@
+//! The lab of a row: faults, agents, and its state between runs.
+
+use super::map;
+use super::rows::{Plan, Target};
+use crate::bed::Place;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_agent::client::AgentClient;
+use loligo_agent::config::PairConfig;
+use loligo_agent::status::{HistoryEntry, Status};
+use loligo_ceph::monitors::Monitors;
+use loligo_lab::ceph::Ceph;
+use loligo_lab::config::LabConfig;
+use loligo_lab::fail::{self, Meant};
+use loligo_lab::layout::Layout;
+use loligo_lab::pairs::place::{Controller, Node, osd_lun};
+use loligo_lab::up::{self, UpOptions};
+use loligo_lab::{down, status};
+use loligo_pair::lun::Counters;
+use loligo_pair::machine::{Order, RoleName};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Bytes of each image.
+const IMAGE: &str = "1G";
+/// The name of the image in each pool.
+pub(crate) const NAME: &str = "verified";
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// The time that the check of a store may take.
+const FSCK: Duration = Duration::from_secs(600);
+
+/// A lab.
+pub(crate) struct Scene<'a> {
+    place: &'a Place,
+    dir: PathBuf,
+    config: LabConfig,
+    is_up: bool,
+    keep: bool,
+}
+
+impl Drop for Scene<'_> {
+    fn drop(&mut self) {
+        let done = match self.is_up || !self.keep {
+            true => down::down(&self.dir, self.keep, &mut |_: &str| ()),
+            false => Ok(()),
+        };
+        if let Err(error) = done {
+            loligo_log::say!("the lab could not be taken down: {error:#}");
+        }
+    }
+}
+
+impl<'a> Scene<'a> {
+    /// Brings a lab up in `dir`.
+    pub(crate) fn new(place: &'a Place, dir: PathBuf, config: LabConfig, keep: bool) -> Result<Scene<'a>> {
+        // It goes whatever becomes of what follows.
+        let mut scene = Scene { place, dir, config, is_up: true, keep };
+        if let Err(error) = scene.begin() {
+            let has_begun = scene.at()?.state().exists();
+            if !has_begun {
+                scene.is_up = false;
+                scene.keep = true;
+            }
+            return Err(error);
+        }
+        for pool in scene.pools() {
+            let name = format!("{pool}/{NAME}");
+            scene.ceph()?.tool("rbd", &["create", "--size", IMAGE, &name])?;
+        }
+        Ok(scene)
+    }
+
+    fn at(&self) -> Result<Layout> {
+        Layout::at(&self.dir)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn ceph(&self) -> Result<Ceph> {
+        Ok(Ceph::of(&self.at()?, &self.place.stop))
+    }
+
+    /// The pools that are written to: one of three copies and one of two, where there are enough nodes.
+    pub(crate) fn pools(&self) -> Vec<&'static str> {
+        if self.config.pairs > 2 { vec!["r3", "r2"] } else { vec!["r2"] }
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let options = UpOptions {
+            dir: self.dir.clone(),
+            config: self.config.clone(),
+            program: self.place.binary.clone(),
+            force: false,
+        };
+        up::up(&options, &self.place.stop, &mut |_: &str| ())?;
+        self.is_up = true;
+        Ok(())
+    }
+
+    /// Starts it again, if it was stopped.
+    pub(crate) fn ensure_up(&mut self) -> Result<()> {
+        if self.is_up { Ok(()) } else { self.begin() }
+    }
+
+    /// Stops it, with its data.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        if self.is_up {
+            down::down(&self.dir, true, &mut |_: &str| ())?;
+            self.is_up = false;
+        }
+        Ok(())
+    }
+
+    /// Lets agents cut their partner's power, or not. The lab is stopped where that changes something.
+    pub(crate) fn set_power(&mut self, power: bool) -> Result<()> {
+        let at = self.at()?;
+        for node in Node::all(self.config.pairs) {
+            let path = node.pair_file(&at);
+            let full = path.with_extension("power");
+            if !full.exists() {
+                std::fs::copy(&path, &full).context("keeping the description of a pair")?;
+            }
+            let mut pair = PairConfig::read(&full)?;
+            if !power {
+                for controller in pair.controller.values_mut() {
+                    controller.power_off.clear();
+                    controller.power_status.clear();
+                }
+            }
+            let has = !PairConfig::read(&path)?.controller.values().all(|c| c.power_off.is_empty());
+            if has != power {
+                self.stop()?;
+                std::fs::write(&path, toml::to_string(&pair)?)
+                    .context("writing the description of a pair")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The controller of a run: another from run to run, of both sides and of nodes with and without a monitor.
+    pub(crate) fn victim(&self, run: u32) -> Controller {
+        let pairs = self.config.pairs;
+        let node = Node(run % pairs);
+        node.controllers()[((run + run / pairs) % 2) as usize]
+    }
+
+    /// The object of a fault, by its name, and its OSDs.
+    pub(crate) fn target(&self, plan: &Plan, victim: Controller) -> (String, Vec<u32>) {
+        match plan.target {
+            Target::Controller => (victim.to_string(), vec![victim.osd()]),
+            Target::Node => (victim.node.to_string(), victim.node.osds().to_vec()),
+            Target::Osd => (osd_lun(victim.osd()), vec![victim.osd()]),
+        }
+    }
+
+    /// Makes the plan's fault: when it began, milliseconds since 1970.
+    pub(crate) fn fail(&self, plan: &Plan, victim: Controller) -> Result<u64> {
+        let (target, _) = self.target(plan, victim);
+        match plan.fault {
+            Some(kind) => Ok(fail::fail(&self.dir, kind, &target, false)?.at_ms),
+            None => {
+                let at = fail::now_ms();
+                let partner = partner(victim).context("a node has two controllers")?;
+                self.agent(partner)?.order(Order::Takeover)?;
+                Ok(at)
+            }
+        }
+    }
+
+    /// Mends all faults.
+    pub(crate) fn mend(&self) -> Result<()> {
+        fail::mend(&self.dir, Meant::All, &self.place.binary).map(drop)
+    }
+
+    fn controllers(&self) -> Vec<Controller> {
+        Controller::all(self.config.pairs).collect()
+    }
+
+    fn agent(&self, controller: Controller) -> Result<AgentClient> {
+        AgentClient::at(&controller.run(&self.at()?).join("pair.sock"))
+    }
+
+    /// The agents' words about themselves; nothing: one does not answer.
+    fn statuses(&self) -> Vec<(Controller, Option<Status>)> {
+        let status = |c: Controller| self.agent(c).and_then(|agent| agent.status()).ok();
+        self.controllers().into_iter().map(|c| (c, status(c))).collect()
+    }
+
+    /// True if the victim's partner runs all units. The victim is not asked: one that stands still does not answer for long.
+    pub(crate) fn has_taken_over(&self, victim: Controller) -> bool {
+        let status = partner(victim).and_then(|c| self.agent(c).ok()?.status().ok());
+        status.is_some_and(|status| {
+            status.role == RoleName::Dual && status.units.iter().all(|unit| unit.state == "running")
+        })
+    }
+
+    /// Every agent that is not NORMAL with its own units, or the pair's OSDs; empty: all is as installed.
+    fn unsettled(&self) -> Vec<String> {
+        if !self.config.agents {
+            return Vec::new();
+        }
+        let word = |(controller, status): (Controller, Option<Status>)| {
+            let Some(status) = status else { return Some(format!("{controller} does not answer")) };
+            let at_home = |unit: &loligo_agent::status::UnitStatus| {
+                unit.state == if unit.home == status.side { "running" } else { "away" }
+            };
+            let other = status.units.iter().find(|unit| !at_home(unit));
+            match (status.role, other) {
+                (RoleName::Normal, None) => None,
+                (RoleName::Normal, Some(unit)) => {
+                    Some(format!("{} on {controller} is {}", unit.name, unit.state))
+                }
+                (role, _) => Some(format!("{controller} is {role} ({})", status.why)),
+            }
+        };
+        self.statuses().into_iter().filter_map(word).collect()
+    }
+
+    /// Gives back wherever a partner is ready for it: when the first such order was given, milliseconds since 1970.
+    fn give_back(&self) -> Result<Option<u64>> {
+        let mut first = None;
+        for (controller, status) in self.statuses() {
+            let Some(status) = status else { continue };
+            let is_ready = status.partner.is_some_and(|p| p.heard && p.role == RoleName::Fenced && p.stopped);
+            if status.role == RoleName::Dual && is_ready {
+                let at = fail::now_ms();
+                self.agent(controller)?.order(Order::Giveback)?;
+                first = first.or(Some(at));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Gives back, and waits until all agents are NORMAL and every placement group is active and clean: when the first order to
+    /// give back was given, milliseconds since 1970.
+    ///
+    /// # Errors
+    /// If it is not so within `limit`.
+    pub(crate) fn settle(&self, monitors: &Monitors, limit: Duration) -> Result<Option<u64>> {
+        let begun = Instant::now();
+        let mut given_back = None;
+        loop {
+            self.place.stop.check()?;
+            if self.config.agents
+                && let Some(at) = self.give_back()?
+            {
+                given_back = given_back.or(Some(at));
+            }
+            let wrong = match self.unsettled() {
+                wrong if wrong.is_empty() => unclean(monitors),
+                wrong => Some(wrong.join("; ")),
+            };
+            let Some(wrong) = wrong else { return Ok(given_back) };
+            if begun.elapsed() > limit {
+                bail!("after {} s the pairs are not as before: {wrong}", limit.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// A connection to the monitors.
+    pub(crate) fn monitors(&self) -> Result<Monitors> {
+        Ok(Monitors::connect(&self.at()?.conf(), "client.admin", None)?)
+    }
+
+    /// The histories of all agents, by controller.
+    pub(crate) fn history(&self) -> Result<Vec<(String, Vec<HistoryEntry>)>> {
+        if !self.config.agents {
+            return Ok(Vec::new());
+        }
+        let of = |c: Controller| Ok((c.to_string(), self.agent(c)?.history()?));
+        self.controllers().into_iter().map(of).collect()
+    }
+
+    /// Writes that the LUNs of a node rejected, and that landed late, by all paths.
+    pub(crate) fn counters(&self, node: Node) -> Result<Counters> {
+        let status = status::status(&self.dir)?;
+        let array = status.arrays.iter().find(|array| array.node == node.to_string());
+        let luns = array
+            .and_then(|array| array.luns.as_ref())
+            .with_context(|| format!("the array of {node} is silent"))?;
+        let mut sum = Counters::default();
+        for counters in luns.iter().flat_map(|lun| lun.counters.values()) {
+            sum.written += counters.written;
+            sum.rejected += counters.rejected;
+            sum.landed += counters.landed;
+        }
+        Ok(sum)
+    }
+
+    /// Writes by the victim's path to its LUN what is there: true if the array refuses it, as it must after a takeover. The victim's
+    /// own processes may have nothing to write when the fence falls.
+    ///
+    /// # Errors
+    /// If the path fails otherwise.
+    pub(crate) fn refuses_late_write(&self, victim: Controller) -> Result<bool> {
+        #[repr(align(4096))]
+        struct Aligned([u8; 4096]);
+        let path = victim.lun(&self.at()?, &osd_lun(victim.osd()));
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::DSYNC | OFlags::CLOEXEC;
+        let mut label = Aligned([0; 4096]);
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            // The file of a model may have no page cache to go around.
+            Err(Errno::INVAL) => rustix::fs::open(&path, flags - OFlags::DIRECT, Mode::empty())?,
+            opened => opened?,
+        };
+        // The label of the store, which nobody changes meanwhile.
+        rustix::io::pread(&file, &mut label.0, 0)?;
+        match rustix::io::pwrite(&file, &label.0, 0) {
+            Ok(_) => Ok(false),
+            Err(Errno::BADE) => Ok(true),
+            Err(why) => Err(why).with_context(|| format!("a late write to {}", path.display())),
+        }
+    }
+
+    /// Takes OSDs in that were marked out: an operator's work, once the array is mended.
+    pub(crate) fn take_in(&self, monitors: &Monitors, osd: u32) -> Result<()> {
+        let command = serde_json::json!({"prefix": "osd in", "ids": [osd.to_string()]});
+        monitors.ask(&command.to_string()).map(drop).map_err(Into::into)
+    }
+
+    /// A program on the client's host.
+    pub(crate) fn client(&self, args: &[String]) -> Result<std::process::Command> {
+        status::command(&self.dir, Some("client"), &self.place.binary.display().to_string(), args)
+    }
+
+    /// The image in a pool, as the client names it.
+    pub(crate) fn image(&self, pool: &str) -> String {
+        format!("{pool}/{NAME}?conf={}&id={}", self.dir.join("ceph.conf").display(), up::CLIENT)
+    }
+
+    /// Checks the store of an OSD while the lab is stopped: `success`, or what is wrong.
+    pub(crate) fn fsck(&self, osd: u32) -> Result<String> {
+        ensure!(!self.is_up, "the lab runs: a store in use cannot be checked");
+        let at = self.at()?;
+        let folder = tempfile::tempdir().context("a folder for the check of a store")?;
+        let lun = Controller::home(osd).node.backing(&at, &osd_lun(osd));
+        std::os::unix::fs::symlink(&lun, folder.path().join("block"))?;
+        let home = Controller::home(osd).osd_dir(&at, osd);
+        for file in ["fsid", "type"] {
+            std::fs::copy(home.join(file), folder.path().join(file))
+                .with_context(|| format!("{file} of osd.{osd}"))?;
+        }
+        let path = folder.path().display().to_string();
+        let ceph = self.ceph()?.within(FSCK);
+        match ceph.tool("ceph-bluestore-tool", &["fsck", "--deep", "1", "--path", &path]) {
+            Ok(said) => Ok(said.lines().last().unwrap_or_default().trim().to_owned()),
+            Err(why) => Ok(format!("{why:#}")),
+        }
+    }
+}
+
+fn partner(of: Controller) -> Option<Controller> {
+    of.node.controllers().into_iter().find(|controller| *controller != of)
+}
+
+/// The reason why not every placement group is active and clean.
+fn unclean(monitors: &Monitors) -> Option<String> {
+    let text = match monitors.ask(r#"{"prefix":"status","format":"json"}"#) {
+        Ok(text) => text,
+        Err(why) => return Some(why.to_string()),
+    };
+    let status: Value = serde_json::from_str(&text).unwrap_or_default();
+    let all = status["pgmap"]["num_pgs"].as_u64().unwrap_or(0);
+    let states = status["pgmap"]["pgs_by_state"].as_array().into_iter().flatten();
+    let clean =
+        |state: &&Value| state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"));
+    let sum: u64 = states.filter(clean).filter_map(|state| state["count"].as_u64()).sum();
+    let (up, osds) = (status["osdmap"]["num_up_osds"].as_u64(), status["osdmap"]["num_osds"].as_u64());
+    let is_in = status["osdmap"]["num_in_osds"].as_u64() == osds;
+    if all > 0 && sum == all && up == osds && is_in {
+        return None;
+    }
+    let number = |n: Option<u64>| n.unwrap_or(0);
+    Some(format!(
+        "{sum} of {all} placement groups are active and clean, {} of {} OSDs up",
+        number(up),
+        number(osds)
+    ))
+}
+
+/// The present epoch of the map of OSDs, however long the monitors take.
+pub(crate) fn epoch(monitors: &Monitors, limit: Duration) -> Result<u64> {
+    let begun = Instant::now();
+    loop {
+        match map::epoch(monitors) {
+            Err(_) if begun.elapsed() < limit => std::thread::sleep(LOOK),
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The description of a pair, `pair.toml`, which the agents of both controllers read.
+
+use super::place::{Controller, Node, QUORUM, osd_lun};
+use crate::layout::Layout;
+use crate::namespaces;
+use crate::state::State;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The port of heartbeats.
+const PORT: u16 = 7700;
+
+#[derive(Debug, Serialize)]
+struct Description {
+    pair: String,
+    /// Authenticates heartbeats.
+    secret: String,
+    ceph: Cluster,
+    controller: BTreeMap<&'static str, Member>,
+    osd: Vec<Osd>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cluster {
+    conf: PathBuf,
+    name: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Member {
+    host: String,
+    key: String,
+    links: [String; 2],
+    quorum: PathBuf,
+    run: PathBuf,
+    power_off: Vec<String>,
+    power_status: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Osd {
+    id: u32,
+    home: &'static str,
+    uuid: String,
+    device: BTreeMap<&'static str, PathBuf>,
+    dir: BTreeMap<&'static str, PathBuf>,
+}
+
+/// Writes the description of a node's pair: `program` is this program. It holds a secret, and is for its owner alone.
+///
+/// # Errors
+/// If the kernel gives no random bytes, or the file cannot be written.
+pub(crate) fn write(at: &Layout, state: &State, program: &Path, node: Node) -> Result<()> {
+    let mut random = [0; 40];
+    File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut random))
+        .context("the kernel's random bytes")?;
+    let (secret, upper) = random.split_at(32);
+    let upper = upper.iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+    let members = node.controllers().map(|c| (c.side.name(), member(at, state, program, c, upper)));
+    let osds = node.osds().map(|id| osd(at, state, node, id));
+    let all = Description {
+        pair: node.to_string(),
+        secret: secret.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ceph: Cluster { conf: at.conf(), name: "client.admin" },
+        controller: members.into(),
+        osd: osds.into(),
+    };
+    let text = toml::to_string(&all).context("the description of a pair")?;
+    let path = node.pair_file(at);
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(node.dir(at))?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+fn member(at: &Layout, state: &State, program: &Path, controller: Controller, upper: u64) -> Member {
+    let public = namespaces::address(&state.address, namespaces::controller_number(controller));
+    let private = namespaces::private_address(controller);
+    let power = |what: &str| {
+        let words = ["lab", "power", what, &controller.to_string(), "--dir"].map(str::to_owned);
+        let ends = [program, at.dir()].map(|path| path.display().to_string());
+        let [program, dir] = ends;
+        std::iter::once(program).chain(words).chain([dir]).collect()
+    };
+    Member {
+        host: controller.to_string(),
+        key: key(controller, upper),
+        links: [public, private].map(|address| format!("{address}:{PORT}")),
+        quorum: controller.lun(at, QUORUM),
+        run: controller.run(at),
+        power_off: power("off"),
+        power_status: power("status"),
+    }
+}
+
+/// The reservation key of a controller: a random upper part, and never 0. The lower part names the controller for people.
+fn key(controller: Controller, upper: u64) -> String {
+    let low = (u64::from(controller.node.0) << 8) | (0xa + controller.side as u64);
+    format!("{:#018x}", upper << 32 | low)
+}
+
+fn osd(at: &Layout, state: &State, node: Node, id: u32) -> Osd {
+    let home = Controller::home(id);
+    let uuid = state.osds.iter().find(|(osd, _)| *osd == id).map(|(_, uuid)| uuid.clone());
+    let of =
+        |path: &dyn Fn(Controller) -> PathBuf| node.controllers().map(|c| (c.side.name(), path(c))).into();
+    Osd {
+        id,
+        home: home.side.name(),
+        uuid: uuid.unwrap_or_default(),
+        device: of(&|c| c.lun(at, &osd_lun(id))),
+        dir: of(&|c| c.osd_dir(at, id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LabConfig;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn both_controllers_are_described_and_the_secret_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = Layout::at(dir.path()).unwrap();
+        let config = LabConfig { pairs: 2, ..LabConfig::default() };
+        let mut state = State::new(config, "f".into(), "10.219.7.1".into());
+        state.osds = (0..4).map(|id| (id, format!("uuid-{id}"))).collect();
+        write(&at, &state, Path::new("/bin/loligo"), Node(1)).unwrap();
+        let path = Node(1).pair_file(&at);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let all: toml::Value = toml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let [a, b] = ["a", "b"].map(|side| &all["controller"][side]);
+        assert_eq!((a["host"].as_str(), b["host"].as_str()), (Some("n1a"), Some("n1b")));
+        let links = |of: &toml::Value| {
+            of["links"].as_array().unwrap().iter().map(|l| l.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(links(a), ["\"10.219.7.12:7700\"", "\"10.218.1.1:7700\""]);
+        assert_eq!(links(b), ["\"10.219.7.13:7700\"", "\"10.218.1.2:7700\""]);
+        assert_ne!(a["key"], b["key"]);
+        assert_eq!(all["secret"].as_str().map(str::len), Some(64));
+        assert_eq!(all["osd"][0]["home"].as_str(), Some("a"));
+        assert_eq!(all["osd"][1]["uuid"].as_str(), Some("uuid-3"));
+        let off = &a["power-off"];
+        assert_eq!(off[0].as_str(), Some("/bin/loligo"));
+        assert_eq!(off[4].as_str(), Some("n1a"));
+    }
+
+    #[test]
+    fn a_key_is_never_zero_and_tells_the_two_apart() {
+        let [a, b] = Node(0).controllers().map(|c| key(c, 0));
+        assert_eq!((a.as_str(), b.as_str()), ("0x000000000000000a", "0x000000000000000b"));
+    }
+}

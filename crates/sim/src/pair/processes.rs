@@ -1,0 +1,161 @@
+//! Processes of units on a host, and what must hold of a host.
+
+use super::call::{Call, Pid};
+use super::host::Process;
+use super::setting::lun_of;
+use super::world::{Happening, World};
+use loligo_pair::machine::{Answer, Cause, Deed, Event, Failure, Job, Step};
+use loligo_pair::plan::{Side, UnitId};
+use loligo_pair::reservation::Port;
+
+impl World {
+    /// Spawns a process of the unit; false: one is there.
+    pub(super) fn spawn(&mut self, call: &Call, unit: UnitId) -> bool {
+        let side = call.side;
+        if self.hosts[side.index()].process(unit).is_some() {
+            if self.leaves_out(Step::Adopt) {
+                self.violate(format!("{side} starts osd.{} a second time", unit.0));
+            }
+            return false;
+        }
+        self.last_pid += 1;
+        let pid = self.last_pid;
+        self.hosts[side.index()]
+            .processes
+            .insert(unit, Process { pid, writes: false, ends: false, under_way: 0 });
+        let after = self.rng.range(300..1800);
+        self.later(after, Happening::Opens(side, unit, pid, call.job, call.run));
+        true
+    }
+
+    /// A spawned process opens its LUN.
+    pub(super) fn opens(&mut self, side: Side, unit: UnitId, pid: Pid, job: Job, run: u64) {
+        if self.hosts[side.index()].process(unit).is_none_or(|p| p.pid != pid) {
+            return;
+        }
+        if self.array_fails || self.hosts[side.index()].path_lost {
+            self.hosts[side.index()].end(unit);
+            let answer = Answer::Failed(Failure::Array("EIO".to_owned()));
+            return self.later(0, Happening::Tell(side, run, Event::Answered(job, answer)));
+        }
+        // It writes at once: where it may not, it has opened nothing.
+        let lun = &self.luns[lun_of(unit).0 as usize];
+        if !lun.reservations().may_write(Port(side.index() as u32)) {
+            self.mark("a start refused by the array");
+            self.hosts[side.index()].end(unit);
+            let answer = Answer::Failed(Failure::NotMine("EBADE".to_owned()));
+            return self.later(0, Happening::Tell(side, run, Event::Answered(job, answer)));
+        }
+        let other = side.other();
+        let rival = self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
+            && lun.reservations().may_write(Port(other.index() as u32));
+        if rival && self.hosts[other.index()].up {
+            self.violate(format!("two processes may write osd.{}: {side} opens it beside {other}", unit.0));
+        }
+        let is_foreign = unit.0 as usize != side.index();
+        let since = self.stored[unit.0 as usize].opened_at;
+        let was_told = self.monitors.down[unit.0 as usize].is_some_and(|at| at >= since);
+        let asked = self.hosts[side.index()].told[unit.0 as usize].is_some_and(|at| at >= since);
+        if is_foreign && since > 0 && !was_told && !asked && self.stored[unit.0 as usize].side != Some(side) {
+            self.violate(format!(
+                "the monitors do not hear that osd.{} is down before {side} starts it",
+                unit.0
+            ));
+        }
+        let now = self.now;
+        let stored = &mut self.stored[unit.0 as usize];
+        (stored.opened_by, stored.opened_at, stored.side) = (pid, now, Some(side));
+        if let Some(process) = self.hosts[side.index()].processes.get_mut(&unit) {
+            process.writes = true;
+        }
+        self.note(format!("{side} has opened osd.{} as process {pid}", unit.0));
+        self.monitors.boots(unit, side);
+        self.later(0, Happening::Writes(side, unit, pid));
+        self.later(0, Happening::Tell(side, run, Event::Answered(job, Answer::Done)));
+    }
+
+    /// A process ends by itself.
+    pub(super) fn process_ends(&mut self, side: Side, unit: UnitId, cause: Cause) {
+        if !self.hosts[side.index()].end(unit) {
+            return self.later(5, Happening::Ends(side, unit, cause));
+        }
+        self.note(format!("the process of osd.{} on {side} ends: {cause:?}", unit.0));
+        let run = self.hosts[side.index()].run;
+        self.later(1, Happening::Tell(side, run, Event::Ended(unit, cause)));
+    }
+
+    /// What must hold of a side after each tick of its agent.
+    pub(super) fn check_side(&mut self, side: Side) {
+        let host = &self.hosts[side.index()];
+        let is_late = host.fenced_at.is_some_and(|at| self.now > at.max(host.awake) + 3000);
+        if is_late && host.has_any() {
+            self.violate(format!("{side} is fenced, and a process runs on"));
+        }
+    }
+
+    /// A side has won the race on the quorum LUN.
+    pub(super) fn won_race(&mut self, side: Side) {
+        let other = side.other();
+        self.mark("a race won");
+        // A host whose clock stood does not know how old its evidence is.
+        let host = &self.hosts[side.index()];
+        let stood = host.clock_stands && self.now < host.awake + 2000;
+        let can_reach = self.monitors.reach[side.index()] && self.monitors.up;
+        if !can_reach
+            && !stood
+            && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 8000
+        {
+            self.violate(format!("{side} takes over without a monitor"));
+        }
+        let quiet = self.excused[other.index()] == 0
+            && self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
+        let has_processes = (0..2).map(UnitId).any(|unit| {
+            unit.0 as usize == other.index()
+                && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
+        });
+        if quiet && !stood && has_processes && !self.ordered && self.now > 7_000 {
+            self.violate(format!("{side} takes over from {other}, which is well"));
+        }
+    }
+
+    /// True if the partner's process of a unit says its banner.
+    pub(super) fn speaks(&self, side: Side, unit: UnitId) -> bool {
+        let other = &self.hosts[side.other().index()];
+        let reach = self.hosts[side.index()].nic && other.nic;
+        reach && other.up && !other.frozen && other.process(unit).is_some_and(|p| p.writes)
+    }
+
+    /// A unit is being started: not again and again.
+    pub(super) fn count_start(&mut self, side: Side) {
+        let now = self.now;
+        let starts = &mut self.hosts[side.index()].starts;
+        starts.push(now);
+        starts.retain(|at| now - at < 10_000);
+        if starts.len() > 40 {
+            self.violate(format!("{side} starts units {} times in 10 s", 40));
+        }
+    }
+
+    /// Cuts the partner's power.
+    pub(super) fn cut_power(&mut self, side: Side) {
+        self.held[side.index()].clear();
+        let host = &mut self.hosts[side.index()];
+        host.up = false;
+        host.frozen = false;
+        host.machine = None;
+        host.end_all();
+        host.fenced_at = None;
+    }
+
+    /// True if a deed is one of a side that does not own the unit.
+    pub(super) fn deed_is_foreign(&self, side: Side, deed: Deed) -> bool {
+        let unit = match deed {
+            Deed::Start(unit)
+            | Deed::Out(unit)
+            | Deed::In(unit)
+            | Deed::Scrub(unit)
+            | Deed::Down { unit, .. } => unit,
+        };
+        self.holder(unit) != Some(side)
+    }
+}

@@ -1,0 +1,238 @@
+//! A controller whose partner takes its array. What the array refuses is lost, and nothing else: nothing is written any more, to
+//! whichever device, and the partner finds all that was acknowledged.
+
+use crate::site::Site;
+use loligo_sim::rng::Rng;
+use loligo_tests::history::{Crash, History};
+use loligo_tests::line::EIO;
+use loligo_tests::load::{End, Mix};
+use loligo_tests::nbd::Command;
+use loligo_tests::shared_array::SharedArray;
+use std::time::{Duration, Instant};
+
+/// Bytes of a core.
+const CORE: u64 = 16 << 20;
+/// Longest that a request may take which nothing is to be waited for.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// The time in which a write that is still to come would come: the engine's own are due within it.
+const LATER: Duration = Duration::from_secs(3);
+
+/// The arrays that the partner takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Cache,
+    Core,
+    Both,
+}
+
+/// Cache and core of a volume, each on an array of its own, and the two controllers.
+struct Pair {
+    cache: SharedArray,
+    core: SharedArray,
+    owner: Site,
+    partner: Site,
+}
+
+impl Pair {
+    fn new(test: &str, mode: &str, more: &str) -> Option<Pair> {
+        let (owner, partner) = (Site::new(&[]), Site::new(&[]));
+        let cache = SharedArray::new(test, &owner.path("cache"), "24m")?;
+        let core = SharedArray::new(test, &owner.path("core"), "16m")?;
+        let pair = Pair { cache, core, owner, partner };
+        for (site, path) in [(&pair.owner, "a"), (&pair.partner, "b")] {
+            site.configure(&pair.section(site, path, mode, more));
+        }
+        Some(pair)
+    }
+
+    fn section(&self, site: &Site, path: &str, mode: &str, more: &str) -> String {
+        let (core, cache) = (self.core.lun(path), self.cache.lun(path));
+        format!(
+            "[volume.v]\ncore = \"{}\"\ncache = \"{}\"\nmode = \"{mode}\"\nreservation = \"0x{path}\"\nlisten = [\"unix:{}\"]\n\
+             {more}",
+            core.display(),
+            cache.display(),
+            site.path("v.nbd").display(),
+        )
+    }
+
+    fn take(&self, which: Taken) {
+        if which != Taken::Core {
+            self.cache.take();
+        }
+        if which != Taken::Cache {
+            self.core.take();
+        }
+    }
+
+    fn bytes(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.cache.bytes(), self.core.bytes())
+    }
+
+    /// A device that the partner has holds what it held when that was confirmed.
+    fn is_untouched(&self, which: Taken, then: &(Vec<u8>, Vec<u8>)) {
+        assert!(which == Taken::Core || self.cache.bytes() == then.0, "{which:?}: the cache was written");
+        assert!(which == Taken::Cache || self.core.bytes() == then.1, "{which:?}: the core was written");
+    }
+}
+
+fn is_lost_alone(mode: &str, which: Taken) {
+    let Some(pair) = Pair::new("fenced volumes", mode, "") else { return };
+    let daemon = pair.owner.daemon();
+    let mut history = History::new(CORE);
+    let mut load = pair.owner.load("v");
+    load.write(&mut history, 0..4096, false).expect("written");
+    let begun = Instant::now();
+    let mix = Mix { hot: CORE, ..Mix::default() };
+    let then = std::thread::scope(|s| {
+        let running = s.spawn(|| {
+            let end =
+                load.run(&mut history, &mut Rng::new(7), &mix, || begun.elapsed() > Duration::from_secs(30));
+            assert_eq!(end.expect("right data"), End::Lost, "{which:?}: it is served on");
+            Instant::now()
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        pair.take(which);
+        let (taken, then) = (Instant::now(), pair.bytes());
+        let lost = running.join().expect("the load").saturating_duration_since(taken);
+        assert!(lost < AT_ONCE, "{which:?}: refused after {lost:?}");
+        then
+    });
+    let why = pair.owner.wait_for("v", "lost");
+    assert!(why.contains("the array refuses this controller's writes (EBADE)"), "{why}");
+    pair.is_untouched(which, &then);
+    let then = pair.bytes();
+    std::thread::sleep(LATER);
+    pair.is_untouched(Taken::Both, &then);
+    for array in [&pair.cache, &pair.core] {
+        assert_eq!(array.count("a", "landed"), 0);
+    }
+    let rejected = pair.cache.count("a", "rejected") + pair.core.count("a", "rejected");
+    assert!(rejected > 0, "nothing was refused: the test shows nothing");
+    let said = daemon.log();
+    assert!(!said.contains("void") && !said.contains("serves alone"), "{said}");
+    // A restart remembers that it was lost, and touches nothing.
+    daemon.stop().expect("a clean stop");
+    let daemon = pair.owner.daemon();
+    assert!(pair.owner.wait_for("v", "lost").contains("EBADE"));
+    pair.is_untouched(Taken::Both, &then);
+    if which != Taken::Both {
+        pair.take(if which == Taken::Cache { Taken::Core } else { Taken::Cache });
+    }
+    let partner = pair.partner.daemon();
+    pair.partner.verified("v", &mut history, Some(Crash::Killed));
+    partner.stop().expect("a clean stop");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_volume_whose_cache_is_fenced_is_lost_alone() {
+    ["wb", "wt"].into_iter().for_each(|mode| is_lost_alone(mode, Taken::Cache));
+}
+
+#[test]
+fn a_volume_whose_core_is_fenced_is_lost_alone() {
+    is_lost_alone("wt", Taken::Core);
+}
+
+#[test]
+fn a_volume_that_is_fenced_from_both_is_lost_alone() {
+    ["wb", "wt"].into_iter().for_each(|mode| is_lost_alone(mode, Taken::Both));
+}
+
+#[test]
+fn a_fence_is_seen_by_destaging_as_well() {
+    let Some(pair) = Pair::new("fenced destaging", "wb", "[volume.v.params]\ndestage-low = 0\n") else {
+        return;
+    };
+    let daemon = pair.owner.daemon();
+    pair.owner.ok(&["param", "set", "v", "destage-rate", "5"]);
+    let mut history = History::new(CORE);
+    pair.owner.load("v").write(&mut history, 0..8192, false).expect("written");
+    // No client asks for anything from here on.
+    pair.core.take();
+    let why = pair.owner.wait_for("v", "lost");
+    assert!(why.contains("EBADE"), "{why}");
+    assert_eq!(pair.core.count("a", "landed"), 0);
+    pair.cache.take();
+    let partner = pair.partner.daemon();
+    pair.partner.verified("v", &mut history, Some(Crash::Killed));
+    partner.stop().expect("a clean stop");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn what_the_partner_has_is_not_opened() {
+    let Some(pair) = Pair::new("opening what the partner has", "wb", "") else { return };
+    let then = pair.bytes();
+    // Only registered: by the locks of its own host it would be alone.
+    let partner = pair.partner.daemon();
+    let (state, why) = pair.partner.status("v");
+    assert_eq!(state, "refused", "{why}");
+    assert!(
+        why.contains("key 0xa holds it, and this controller's is 0xb") && why.contains("Take it over"),
+        "{why}"
+    );
+    pair.is_untouched(Taken::Both, &then);
+    let daemon = pair.owner.daemon();
+    let mut history = History::new(CORE);
+    pair.owner.load("v").write(&mut history, 0..2048, false).expect("written");
+    daemon.kill().expect("it lived");
+    pair.take(Taken::Both);
+    let then = pair.bytes();
+    let daemon = pair.owner.daemon();
+    let (state, why) = pair.owner.status("v");
+    assert_eq!(state, "refused", "{why}");
+    assert!(why.contains("key 0xb holds it"), "{why}");
+    pair.is_untouched(Taken::Both, &then);
+    pair.partner.ok(&["volume", "start", "v"]);
+    pair.partner.verified("v", &mut history, Some(Crash::Killed));
+    partner.stop().expect("a clean stop");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_start_against_a_fence_writes_nothing_and_is_lost() {
+    let Some(pair) = Pair::new("starts against a fence", "wb", "") else { return };
+    // As one that looked before the partner took the array: it is not asked.
+    let blind = pair.section(&pair.owner, "a", "wb", "").replace("reservation = \"0xa\"\n", "");
+    pair.owner.configure(&blind);
+    let daemon = pair.owner.daemon();
+    let mut history = History::new(CORE);
+    pair.owner.load("v").write(&mut history, 0..2048, false).expect("written");
+    daemon.kill().expect("it lived");
+    pair.take(Taken::Both);
+    let then = pair.bytes();
+    let daemon = pair.owner.daemon();
+    assert!(pair.owner.wait_for("v", "lost").contains("EBADE"));
+    pair.is_untouched(Taken::Both, &then);
+    let why = pair.owner.refused(&["volume", "start", "v"]);
+    assert!(why.contains("lost") && why.contains("EBADE"), "{why}");
+    let partner = pair.partner.daemon();
+    pair.partner.verified("v", &mut history, Some(Crash::Killed));
+    partner.stop().expect("a clean stop");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn requests_of_every_kind_fail_at_once_on_a_fenced_volume() {
+    let Some(pair) = Pair::new("requests after a fence", "wb", "") else { return };
+    let _daemon = pair.owner.daemon();
+    let mut history = History::new(CORE);
+    pair.owner.load("v").write(&mut history, 0..2048, false).expect("written");
+    let mut lines = [0; 4].map(|_| pair.owner.line("v"));
+    pair.take(Taken::Both);
+    let commands = [
+        Command::Write { data: vec![1; 4096], fua: true },
+        Command::Zeroes { len: 4096, fua: false },
+        Command::Read(4096),
+        Command::Flush,
+    ];
+    for (line, command) in lines.iter_mut().zip(&commands) {
+        let begun = Instant::now();
+        // The connection ends soon after the first refusal.
+        let said = line.try_ask(0, command).unwrap_or(Err(EIO));
+        assert_eq!(said, Err(EIO), "{command:?}");
+        assert!(begun.elapsed() < AT_ONCE, "{command:?} took {:?}", begun.elapsed());
+    }
+}
