@@ -34,7 +34,7 @@ impl AgentClient {
         self.0.get("/v1/pair")
     }
 
-    /// What happened, the oldest first.
+    /// The history, the oldest entry first.
     ///
     /// # Errors
     /// If it does not answer.

@@ -1,4 +1,4 @@
-//! What happened to a side: kept in memory for the socket, and as lines of JSON in a file.
+//! The history of a side: kept in memory for the socket, and as lines of JSON in a file.
 
 use crate::status::HistoryEntry;
 use anyhow::{Context, Result};

@@ -19,4 +19,5 @@ pub mod power;
 pub mod run;
 pub mod setup;
 pub mod status;
+mod whole_file;
 pub mod wire;

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Where the sectors of the two sides begin on the quorum LUN, bytes: the label is before them.
+/// The place of the first side's sector on the quorum LUN, bytes.
 const SECTORS: u64 = 1 << 20;
 
 /// The array as one side reaches it.
@@ -47,16 +47,12 @@ impl Luns {
         self.keys[self.me.other().index()]
     }
 
-    fn fence(&self, lun: LunId) -> Result<BlockFence, FenceError> {
-        BlockFence::open(self.config.path(self.me, lun))
-    }
-
     /// The fence of this side's path to a LUN.
     ///
     /// # Errors
     /// If the path cannot be opened.
     pub fn open(&self, lun: LunId) -> Result<BlockFence, FenceError> {
-        self.fence(lun)
+        BlockFence::open(self.config.path(self.me, lun))
     }
 
     /// Writes this side's sector.
@@ -90,7 +86,7 @@ impl Luns {
     }
 
     fn view(&self, lun: LunId) -> Result<View, FenceError> {
-        let shown = self.fence(lun)?.read()?;
+        let shown = self.open(lun)?.read()?;
         let holder = shown.held.map(|(key, _)| key);
         Ok(View { generation: shown.generation, keys: shown.keys, holder })
     }
@@ -98,7 +94,7 @@ impl Luns {
     /// The race for a LUN where this side is registered.
     pub fn race(&self, lun: LunId) -> Answer {
         let race = || {
-            let done = race(&mut self.fence(lun)?, self.mine(), self.theirs())?;
+            let done = race(&mut self.open(lun)?, self.mine(), self.theirs())?;
             Ok(Answer::Taken { generation: done.generation(), drained: done.is_drained() })
         };
         fenced(race(), |answer| answer)
@@ -107,7 +103,7 @@ impl Luns {
     /// Takes a LUN of the partner's: registers, takes it, and holds it where nobody does.
     pub fn take(&self, lun: LunId) -> Answer {
         let take = || {
-            let mut fence = self.fence(lun)?;
+            let mut fence = self.open(lun)?;
             self.register(&mut fence)?;
             let is_theirs = fence.read()?.held.is_some_and(|(key, _)| key == self.theirs());
             let done = match is_theirs {
@@ -122,7 +118,7 @@ impl Luns {
     /// Holds a LUN where this side is registered.
     pub fn hold(&self, lun: LunId) -> Answer {
         let hold = || {
-            let mut fence = self.fence(lun)?;
+            let mut fence = self.open(lun)?;
             fence.reserve(self.mine())?;
             confirm_held(&mut fence, self.mine(), self.theirs())
         };
@@ -132,7 +128,7 @@ impl Luns {
     /// Registers on a LUN that is in the state `joining`.
     pub fn join(&self, lun: LunId, joining: Joining) -> Answer {
         let join = || {
-            let mut fence = self.fence(lun)?;
+            let mut fence = self.open(lun)?;
             let view = self.view(lun)?;
             let fits = match joining {
                 Joining::Empty => view.holder.is_none() && view.keys.iter().all(|key| *key == self.mine()),
@@ -162,7 +158,7 @@ impl Luns {
     /// Gives registration and reservation back.
     pub fn leave(&self, lun: LunId) -> Answer {
         let leave = || {
-            let mut fence = self.fence(lun)?;
+            let mut fence = self.open(lun)?;
             if fence.read()?.keys.contains(&self.mine()) {
                 fence.register(self.mine(), Key::NONE)?;
             }
@@ -179,7 +175,7 @@ impl Luns {
     /// Gives the reservation back and stays registered.
     pub fn release(&self, lun: LunId) -> Answer {
         let release = || {
-            let mut fence = self.fence(lun)?;
+            let mut fence = self.open(lun)?;
             fence.release(self.mine())?;
             match fence.read()?.held {
                 None => Ok(()),
@@ -197,7 +193,7 @@ impl Luns {
     /// If it is not, or cannot be read.
     pub fn prove(&self, lun: LunId, proof: Proof) -> Result<(), Failure> {
         let prove = || {
-            let mut fence = self.fence(lun)?;
+            let mut fence = self.open(lun)?;
             match proof {
                 Proof::Sole => confirm(&mut fence, self.mine()).map(drop),
                 Proof::Held => confirm_held(&mut fence, self.mine(), self.theirs()).map(drop),
@@ -231,6 +227,16 @@ fn drop_cache(path: &Path) -> io::Result<()> {
         return flush_buffers(&file);
     }
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
+}
+
+/// Reads the first block of a LUN past the page cache.
+///
+/// # Errors
+/// If the array fails.
+pub(crate) fn read_first_block(path: &Path) -> io::Result<()> {
+    let mut block = Aligned([0; SECTOR]);
+    rustix::io::pread(direct(path, OFlags::RDONLY)?, &mut block.0, 0)?;
     Ok(())
 }
 
@@ -285,9 +291,7 @@ fn failure(why: &FenceError) -> Failure {
     let text = why.to_string();
     match why {
         _ if why.is_lost() => Failure::NotMine(text),
-        FenceError::KeyGone { .. } | FenceError::Conflict { .. } | FenceError::NoKeys { .. } => {
-            Failure::NotMine(text)
-        }
+        FenceError::Conflict { .. } | FenceError::NoKeys { .. } => Failure::NotMine(text),
         FenceError::Io { .. } => Failure::Array(text),
         FenceError::TimedOut { .. } => Failure::TimedOut,
         _ => Failure::Other(text),

@@ -1,6 +1,8 @@
 //! The process of an OSD: its label is compared before it starts, and it is found again after the agent was restarted.
 
 use crate::config::{OsdConfig, PairConfig};
+use crate::luns::read_first_block;
+use crate::whole_file;
 use anyhow::{Context, Result, ensure};
 use loligo_lab::ceph::own_environment;
 use loligo_lab::interrupt::Interrupt;
@@ -132,7 +134,7 @@ impl Osd {
 
     /// Why it could not be started, or ended: the array's doing, or not.
     fn blame(&self, why: &str) -> Failure {
-        match read_device(&self.device) {
+        match read_first_block(&self.device) {
             Err(error) => Failure::Array(format!("{}: {error}", self.device.display())),
             Ok(()) => Failure::Other(why.to_owned()),
         }
@@ -143,7 +145,7 @@ impl Osd {
         if self.process().is_some() {
             return None;
         }
-        Some(if read_device(&self.device).is_err() { Cause::Array } else { Cause::Other })
+        Some(if read_first_block(&self.device).is_err() { Cause::Array } else { Cause::Other })
     }
 
     /// Ends it at once, and returns once it is gone: the kernel keeps it until the array has answered what it wrote.
@@ -187,28 +189,6 @@ fn noted(dir: &Path) -> Option<Process> {
 
 fn note(dir: &Path, process: &Process) -> Result<()> {
     let path = dir.join(NOTE);
-    let new = path.with_extension("new");
-    let write = || -> Result<()> {
-        let mut file = File::create(&new)?;
-        std::io::Write::write_all(&mut file, &serde_json::to_vec(process)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        Ok(File::open(dir)?.sync_all()?)
-    };
-    write().with_context(|| format!("{} cannot be written", path.display()))
-}
-
-/// Reads the first block past the page cache.
-fn read_device(path: &Path) -> std::io::Result<()> {
-    use rustix::fs::{Mode, OFlags};
-    #[repr(align(4096))]
-    struct Block([u8; 4096]);
-    let mut block = Block([0; 4096]);
-    let open = |more| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty());
-    let file = match open(OFlags::DIRECT) {
-        Err(rustix::io::Errno::INVAL) => open(OFlags::empty())?,
-        opened => opened?,
-    };
-    rustix::io::pread(&file, &mut block.0, 0)?;
-    Ok(())
+    whole_file::write(&path, &serde_json::to_vec(process)?)
+        .with_context(|| format!("{} cannot be written", path.display()))
 }

@@ -4,6 +4,7 @@ use crate::config::PairConfig;
 use crate::executor::{Executor, Word};
 use crate::history::History;
 use crate::status;
+use crate::whole_file;
 use crate::wire::{BEAT, Wire};
 use anyhow::{Context, Result, ensure};
 use loligo_lab::interrupt::Interrupt;
@@ -156,14 +157,7 @@ fn next_run(folder: &Path) -> Result<u64> {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_millis() as u64);
     let next = now.max(last + 1);
-    let new = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&new)?;
-        std::io::Write::write_all(&mut file, next.to_string().as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        std::fs::File::open(folder)?.sync_all()
-    };
-    write().with_context(|| format!("{} cannot be written", path.display()))?;
+    whole_file::write(&path, next.to_string().as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(next)
 }

@@ -2,6 +2,7 @@
 
 use super::done::Done;
 use crate::config::PairConfig;
+use crate::whole_file;
 use anyhow::{Context, Result, ensure};
 use loligo_lab::ceph::{ask, json, own_environment};
 use loligo_lab::crush::{Placed, RULE, moves, rule};
@@ -10,7 +11,7 @@ use loligo_pair::plan::Side;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const OPTIONS: [(&str, &str, &str); 2] = [
     ("mon", "mon_osd_down_out_subtree_limit", "host"),
 ];
 
-/// What the options were before, so that they can be set back.
+/// The options as they were before, so that they can be set back.
 #[derive(Debug, Serialize, Deserialize)]
 struct Before {
     magic: String,
@@ -171,7 +172,7 @@ impl<'a> Cluster<'a> {
             options.entry(name).or_insert(was);
         }
         let note = Before { magic: MAGIC.to_owned(), version: VERSION, options };
-        write(&path, &serde_json::to_vec_pretty(&note)?)
+        whole_file::write(&path, &serde_json::to_vec_pretty(&note)?)
             .with_context(|| format!("{} cannot be written", path.display()))
     }
 
@@ -187,16 +188,4 @@ impl<'a> Cluster<'a> {
         );
         Ok(note)
     }
-}
-
-/// Writes a file whole, or not at all.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let new = path.with_extension("new");
-    let mut file = std::fs::File::create(&new)?;
-    std::io::Write::write_all(&mut file, bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    std::fs::File::open(folder)?.sync_all()
 }

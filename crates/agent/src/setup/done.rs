@@ -1,4 +1,4 @@
-//! What a setup tells.
+//! The steps of a setup, as they are told.
 
 /// What was done to a LUN, or to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_beside_a_write_may_give_either_and_then_only_the_newer() {
+    fn a_read_beside_a_write_gives_either_then_only_the_newer() {
         let mut ledger = ledger();
         let old = write(&mut ledger);
         let (writing, _, new) = ledger.begin_write().unwrap();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_counts_from_when_it_was_due_and_for_its_time_alone() {
+    fn an_operation_counts_from_when_it_was_due() {
         let op = |due_ms, took_ms| Op { image: 0, write: true, due_ms, took_ms };
         let ops = vec![op(0.0, 900.0), op(990.0, 50.0), op(1500.0, 30.0), op(3000.0, 700.0)];
         let report = Report { ops, counts: Vec::new(), errors: Vec::new() };
