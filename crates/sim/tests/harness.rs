@@ -1,7 +1,9 @@
 //! The harness itself must be able to fail: a plain pass-through volume is never faulted, and every way to break it is.
 
-use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
-use loligo_engine::api::{Dev, Effect, Event, Hint, Nanos};
+use loligo_block::{
+    Answer, Buf, Extent, IoError, IoKind, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo,
+};
+use loligo_engine::api::{Control, Dev, Effect, Event, Hint, Nanos};
 use loligo_engine::refusal::{Failure, Step};
 use loligo_engine::relay::ShardMessage;
 use loligo_sim::config::Config;
@@ -62,6 +64,8 @@ struct PassThrough<F> {
     flushes: VecDeque<u64>,
     /// The error of a failed flush: what it lost is told once, so none succeeds after it.
     failed: Option<IoError>,
+    /// The word that the devices are another controller's: nothing is asked of them, and nothing succeeds.
+    expelled: Option<IoError>,
     flaw: PhantomData<F>,
 }
 
@@ -75,7 +79,7 @@ impl<F: Flaw> PassThrough<F> {
 
     fn send_flush(&mut self, fx: &mut Vec<Effect>) {
         let Some(&tag) = self.flushes.front() else { return };
-        match self.failed.clone() {
+        match self.expelled.clone().or_else(|| self.failed.clone()) {
             None => fx.push(Effect::Io(Dev::Core, Op { tag, offset: 0, kind: OpKind::Flush })),
             Some(e) => self.done(tag, None, Err(e), fx),
         }
@@ -92,6 +96,7 @@ impl<F: Flaw> PassThrough<F> {
 
     fn end(&mut self, tag: u64, buf: Option<Buf>, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
         let Some((req, after)) = self.under_way.remove(&tag) else { return };
+        let result = self.expelled.clone().map_or(result, Err);
         if after > 0 && result.is_ok() {
             self.under_way.insert(tag, (req, 0));
             self.flush(tag, fx);
@@ -114,6 +119,10 @@ impl<F: Flaw> PassThrough<F> {
     }
 
     fn submit(&mut self, mut req: Request, fx: &mut Vec<Effect>) {
+        if self.expelled.is_some() {
+            fx.push(Effect::Answer(Reply { id: req.id, result: Err(ReqError::Io) }));
+            return;
+        }
         let tag = req.id;
         let mut op = |offset, kind| fx.push(Effect::Io(Dev::Core, Op { tag, offset, kind }));
         let offset = req.offset;
@@ -161,6 +170,7 @@ impl<F: Flaw> Subject for PassThrough<F> {
             under_way: BTreeMap::new(),
             flushes: VecDeque::new(),
             failed: None,
+            expelled: None,
             flaw: PhantomData,
         })
     }
@@ -192,13 +202,24 @@ impl<F: Flaw> Subject for PassThrough<F> {
     fn step(&mut self, _: usize, _: Nanos, event: Event, fx: &mut Vec<Effect>) {
         match event {
             Event::Submit(req, _) => self.submit(req, fx),
+            Event::Control(id, Control::Expel(why)) => {
+                self.expelled = Some(IoError::new(IoKind::Fenced, why));
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
             Event::Control(id, _) => {
                 // Management waits for a flush of the core, so that "destaged" and "stopped" hold.
                 let req = Request { id, kind: ReqKind::Flush, offset: u64::MAX, len: 0, fua: false };
                 self.under_way.insert(id, (req, 0));
                 self.flush(id, fx);
             }
-            Event::Done { tag, buf, result } => self.done(tag, buf, result, fx),
+            Event::Done { tag, buf, result } => {
+                if let Err(e) = &result
+                    && e.kind == IoKind::Fenced
+                {
+                    self.expelled = Some(e.clone());
+                }
+                self.done(tag, buf, result, fx);
+            }
             Event::Tick => {}
         }
     }
