@@ -4,16 +4,19 @@
 //! |---|---|
 //! | `GET /v1/pair` | a [`Status`] |
 //! | `GET /v1/pair/history` | a list of [`HistoryEntry`](crate::status::HistoryEntry) |
+//! | `POST /v1/pair/keep` | the daemon tells a value of a volume that was set by command: it is on the quorum LUN |
 //! | `POST /v1/pair/takeover`, `POST /v1/pair/giveback` | the order is taken; the status says what comes of it |
 
 use crate::executor::Word;
 use crate::history::History;
+use crate::keeper::Keeper;
 use crate::status::Status;
 use anyhow::{Context, Result};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use loligo_client::api::volume::Keep;
 use loligo_pair::machine::{Event, Order};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -39,6 +42,7 @@ impl Drop for Socket {
 struct Asked {
     words: Sender<Word>,
     history: History,
+    keeper: Keeper,
 }
 
 type Refused = (StatusCode, Json<Value>);
@@ -51,7 +55,7 @@ fn refused(why: &str) -> Refused {
 ///
 /// # Errors
 /// If it cannot be had.
-pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History) -> Result<Socket> {
+pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History, keeper: Keeper) -> Result<Socket> {
     // The folder's lock says that nobody listens there.
     let _ = std::fs::remove_file(path);
     let listener = std::os::unix::net::UnixListener::bind(path)
@@ -61,9 +65,10 @@ pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History) -> Resul
     let router = Router::new()
         .route("/v1/pair", get(status))
         .route("/v1/pair/history", get(entries))
+        .route("/v1/pair/keep", post(keep))
         .route("/v1/pair/takeover", post(takeover))
         .route("/v1/pair/giveback", post(giveback))
-        .with_state(Asked { words, history });
+        .with_state(Asked { words, history, keeper });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _inside = runtime.enter();
@@ -92,6 +97,17 @@ async fn status(State(asked): State<Asked>) -> Result<Json<Status>, Refused> {
 
 async fn entries(State(asked): State<Asked>) -> Json<Value> {
     Json(json!(asked.history.entries()))
+}
+
+async fn keep(State(asked): State<Asked>, Json(keep): Json<Keep>) -> Result<Json<Value>, Refused> {
+    let kept = tokio::task::spawn_blocking(move || asked.keeper.keep(&keep));
+    match kept.await {
+        Ok(Ok(())) => Ok(Json(json!({ "kept": true }))),
+        Ok(Err(why)) => {
+            Err((StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": format!("{why:#}") }))))
+        }
+        Err(_) => Err(refused("the agent does not answer: its log says why")),
+    }
 }
 
 async fn takeover(State(asked): State<Asked>) -> Result<Json<Value>, Refused> {

@@ -1,10 +1,10 @@
 //! Carries out what the machine asks for, each question in a thread of its own: one that hangs holds nobody else up.
 
-use crate::config::PairConfig;
+use crate::config::{PairConfig, UnitConfig};
 use crate::luns::Luns;
-use crate::monitors::Monitors;
-use crate::osd::Osd;
+use crate::monitors::{Monitors, greets};
 use crate::power;
+use crate::runner::Runner;
 use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job};
 use loligo_pair::plan::{LunId, Side, UnitId};
 use parking_lot::Mutex;
@@ -67,19 +67,22 @@ impl Executor {
         let luns = Luns::new(config.clone(), me)?;
         let monitors = Monitors::start(config.ceph.clone());
         let mut units = Vec::new();
-        for (number, osd) in config.osd.iter().enumerate() {
+        let plan = config.plan(me)?;
+        for (number, unit) in config.units().enumerate() {
             let (send, asks) = channel();
             units.push(send);
-            let osd = Osd::new(&config, osd, me);
+            let runner = Runner::new(&config, unit, me)?;
             let unit = UnitId(number as u32);
-            if osd.process().is_some() {
-                let _ = words.send(Word::Event(Event::Found(unit)));
-            }
-            let (words, luns) = (words.clone(), luns.clone());
-            let name = format!("osd.{}", osd.id());
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || UnitThread { unit, osd, words, luns }.run(&asks))?;
+            let thread = UnitThread {
+                unit,
+                its_luns: plan.unit(unit).luns.clone(),
+                is_up: runner.is_here(),
+                runner,
+                words: words.clone(),
+                luns: luns.clone(),
+            };
+            thread.found();
+            std::thread::Builder::new().name(thread.runner.name()).spawn(move || thread.run(&asks))?;
         }
         Ok(Executor { config, me, luns, monitors, words, units, busy: Arc::default() })
     }
@@ -112,8 +115,7 @@ impl Executor {
             Ask::Open(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.release(lun)),
             Ask::Monitors => self.thread(job, |it| it.monitors.ask()),
             Ask::Speaks(unit) => {
-                let id = self.config.osd[unit.0 as usize].id;
-                self.thread(job, move |it| Answer::Speaks(it.monitors.speaks(id)));
+                self.thread(job, move |it| Answer::Speaks(it.speaks(unit)));
             }
             Ask::PowerOff => self.thread(job, |it| {
                 let partner = &it.config.controller[&it.me.other()];
@@ -134,15 +136,28 @@ impl Executor {
     }
 
     fn tell(&self, deed: Deed) -> Answer {
-        let id = |unit: UnitId| self.config.osd[unit.0 as usize].id;
+        let tell = |unit: UnitId, how: &dyn Fn(u32) -> Result<(), Failure>| match self.config.unit(unit) {
+            Some(UnitConfig::Osd(osd)) => how(osd.id),
+            _ => Err(Failure::Other("the monitors know no such unit".to_owned())),
+        };
+        let monitors = &self.monitors;
         let done = match deed {
-            Deed::Down { unit, dead } => self.monitors.down(id(unit), dead),
-            Deed::Out(unit) => self.monitors.out(id(unit)),
-            Deed::In(unit) => self.monitors.put_in(id(unit)),
-            Deed::Scrub(unit) => self.monitors.scrub(id(unit)),
+            Deed::Down { unit, dead } => tell(unit, &|id| monitors.down(id, dead)),
+            Deed::Out(unit) => tell(unit, &|id| monitors.out(id)),
+            Deed::In(unit) => tell(unit, &|id| monitors.put_in(id)),
+            Deed::Scrub(unit) => tell(unit, &|id| monitors.scrub(id)),
             Deed::Start(_) => Err(Failure::Other("the unit's thread starts it".to_owned())),
         };
         done.map_or_else(Answer::Failed, |()| Answer::Done)
+    }
+
+    /// True if the partner's process of the unit speaks.
+    fn speaks(&self, unit: UnitId) -> bool {
+        match self.config.unit(unit) {
+            Some(UnitConfig::Osd(osd)) => self.monitors.speaks(osd.id),
+            Some(UnitConfig::Volume(volume)) => volume.sockets().into_iter().any(greets),
+            None => false,
+        }
     }
 
     fn unit(&self, unit: UnitId, ask: UnitAsk) {
@@ -181,35 +196,32 @@ impl Executor {
 /// The thread of a unit: what it is asked is done in order.
 struct UnitThread {
     unit: UnitId,
-    osd: Osd,
+    its_luns: Vec<LunId>,
+    is_up: bool,
+    runner: Runner,
     words: Sender<Word>,
     luns: Luns,
 }
 
 impl UnitThread {
     fn run(mut self, asks: &Receiver<UnitAsk>) {
-        let mut is_up = self.osd.process().is_some();
         loop {
             let (job, answer) = match asks.recv_timeout(LOOK) {
                 Ok(UnitAsk::Start(job, needs)) => {
                     let answer = self.start(&needs);
-                    is_up = answer == Answer::Done;
+                    self.is_up = answer == Answer::Done;
                     (job, answer)
                 }
                 Ok(UnitAsk::Kill(job)) => {
-                    is_up = false;
-                    (job, self.osd.kill())
+                    self.is_up = false;
+                    (job, self.runner.kill())
                 }
                 Ok(UnitAsk::Stop(job)) => {
-                    is_up = false;
-                    (job, self.osd.stop())
+                    self.is_up = false;
+                    (job, self.runner.stop())
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if is_up && let Some(cause) = self.osd.has_ended() {
-                        is_up = false;
-                        let cause = self.fenced().unwrap_or(cause);
-                        let _ = self.words.send(Word::Event(Event::Ended(self.unit, cause)));
-                    }
+                    self.look();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -220,21 +232,40 @@ impl UnitThread {
         }
     }
 
+    fn look(&mut self) {
+        if self.is_up
+            && let Some(cause) = self.runner.has_ended()
+        {
+            self.is_up = false;
+            let cause = self.fenced().unwrap_or(cause);
+            let _ = self.words.send(Word::Event(Event::Ended(self.unit, cause)));
+        } else if !self.is_up && self.runner.has_come() {
+            self.is_up = true;
+            self.found();
+        }
+    }
+
+    /// Tells that it runs, if it does.
+    fn found(&self) {
+        if self.is_up {
+            let _ = self.words.send(Word::Event(Event::Found(self.unit)));
+        }
+    }
+
     fn start(&mut self, needs: &[(LunId, loligo_pair::machine::Proof)]) -> Answer {
         for (lun, proof) in needs {
             if let Err(why) = self.luns.prove(*lun, *proof) {
                 return Answer::Failed(why);
             }
         }
-        self.osd.start()
+        self.runner.start()
     }
 
     /// The process may have ended because the array refuses this side.
     fn fenced(&self) -> Option<Cause> {
-        let lun = LunId(self.unit.0 + 1);
-        match self.luns.prove(lun, loligo_pair::machine::Proof::Held) {
-            Err(Failure::NotMine(_)) => Some(Cause::Fenced),
-            _ => None,
-        }
+        let is_lost = |lun: &LunId| {
+            matches!(self.luns.prove(*lun, loligo_pair::machine::Proof::Held), Err(Failure::NotMine(_)))
+        };
+        self.its_luns.iter().any(is_lost).then_some(Cause::Fenced)
     }
 }

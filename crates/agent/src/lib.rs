@@ -2,22 +2,29 @@
 //!
 //! * [`config`] is the pair's file, the same on both controllers.
 //! * [`run`](run::run) is a run: one loop, links, threads for questions.
-//! * [`executor`] carries questions out, by [`luns`] on the array, [`monitors`], [`osd`] and [`power`].
+//! * [`executor`] carries questions out, by [`luns`] on the array, [`monitors`], [`power`] and the [`runner`] of each unit.
+//! * [`osd`] and [`volume`] are those that are run; a volume has an [`address`], and [`values`] that are [`kept`] on the array.
 //! * [`wire`] is a heartbeat as bytes.
 //! * [`setup`] registers the keys, and takes them away.
 //! * [`status`] and [`history`] are what operators see, by the socket of `control`.
 
+pub mod address;
 pub mod client;
 pub mod config;
 mod control;
 pub mod executor;
 pub mod history;
+pub mod keeper;
+pub mod kept;
 pub mod luns;
 pub mod monitors;
 pub mod osd;
 pub mod power;
 pub mod run;
+pub mod runner;
 pub mod setup;
 pub mod status;
+pub mod values;
+pub mod volume;
 mod whole_file;
 pub mod wire;

@@ -207,7 +207,11 @@ fn sector_of(side: Side) -> u64 {
     SECTORS + side.index() as u64 * SECTOR as u64
 }
 
-fn direct(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens a device past the page cache.
+///
+/// # Errors
+/// If it cannot be opened.
+pub(crate) fn direct(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
     match open(flags | OFlags::DIRECT) {
         // The file of a model may have no page cache to go around.

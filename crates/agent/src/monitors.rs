@@ -110,11 +110,21 @@ impl Monitors {
 /// True if whoever listens at `address` says the banner of Ceph's messenger within `limit`: `ceph v2`, or `ceph v027` of the first
 /// protocol.
 pub fn says_banner(address: SocketAddr, limit: Duration) -> bool {
+    let said: Option<[u8; 7]> = first_words(address, limit);
+    said.is_some_and(|said| &said == b"ceph v2" || said.starts_with(b"ceph v0"))
+}
+
+/// True if an NBD server greets at `address`.
+pub fn greets(address: SocketAddr) -> bool {
+    first_words(address, BANNER).is_some_and(|said: [u8; 8]| &said == b"NBDMAGIC")
+}
+
+/// The first bytes that are said at `address` to one who connects.
+fn first_words<const N: usize>(address: SocketAddr, limit: Duration) -> Option<[u8; N]> {
     use std::io::Read;
-    let Ok(mut stream) = std::net::TcpStream::connect_timeout(&address, limit) else { return false };
-    if stream.set_read_timeout(Some(limit)).is_err() {
-        return false;
-    }
-    let mut said = [0; 7];
-    stream.read_exact(&mut said).is_ok() && &said == b"ceph v2" || said.starts_with(b"ceph v0")
+    let mut stream = std::net::TcpStream::connect_timeout(&address, limit).ok()?;
+    stream.set_read_timeout(Some(limit)).ok()?;
+    let mut said = [0; N];
+    stream.read_exact(&mut said).ok()?;
+    Some(said)
 }

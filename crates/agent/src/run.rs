@@ -3,6 +3,7 @@
 use crate::config::PairConfig;
 use crate::executor::{Executor, Word};
 use crate::history::History;
+use crate::keeper::Keeper;
 use crate::status;
 use crate::whole_file;
 use crate::wire::{BEAT, Wire};
@@ -34,7 +35,8 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce())
     let wire = Wire::new(&config.secret()?);
     let links = links(&config, me, &wire, &words)?;
     let history = History::open(&own.run)?;
-    let _socket = crate::control::serve(&config.socket(me), words.clone(), history.clone())?;
+    let keeper = Keeper::new(&config, me)?;
+    let _socket = crate::control::serve(&config.socket(me), words.clone(), history.clone(), keeper)?;
     let executor = Executor::start(config.clone(), me, words)?;
     let start = Instant::now();
     let clock = || start.elapsed().as_millis() as Millis;

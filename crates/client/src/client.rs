@@ -114,6 +114,14 @@ impl Client {
         self.call(Method::POST, path, None)
     }
 
+    /// Gives the order at `path`, with `body`.
+    ///
+    /// # Errors
+    /// If nobody answers, or with a refusal.
+    pub fn tell<T: DeserializeOwned>(&self, path: &str, body: Value) -> Result<T> {
+        self.call(Method::POST, path, Some(body))
+    }
+
     fn by(name: &str, socket: PathBuf) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (name, until) = (name.to_owned(), Until::default());
@@ -334,6 +342,14 @@ impl DaemonClient {
     /// If this process can ask nobody.
     pub fn new() -> Result<DaemonClient> {
         Client::by(SOCKET, names::socket_of(SOCKET)?).map(DaemonClient)
+    }
+
+    /// The daemon whose sockets lie in `runtime_dir`.
+    ///
+    /// # Errors
+    /// If this process can ask nobody.
+    pub fn at(runtime_dir: &Path) -> Result<DaemonClient> {
+        Client::by(SOCKET, runtime_dir.join(format!("{SOCKET}.sock"))).map(DaemonClient)
     }
 
     /// The same, which gives up on an answer after `patience`.

@@ -14,6 +14,7 @@ mod folder;
 pub mod foreground;
 mod guard;
 mod hook;
+mod keeper;
 mod listed;
 mod metrics;
 mod missing_pool;

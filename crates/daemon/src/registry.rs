@@ -5,7 +5,7 @@ use crate::remembered::{Exchanged, Override, Remembered, with_overrides};
 use crate::state::{State, StateFile};
 use crate::volumes::Volumes;
 use crate::writer_lock::{Limit, WriterGuard, WriterLock};
-use crate::{exclusive, missing_pool, ownership, void};
+use crate::{exclusive, keeper, missing_pool, ownership, void};
 use anyhow::{Context, Result, ensure};
 use loligo_client::api::cache_config::CacheConfig;
 use loligo_client::api::definition::{Leave, VolumeConfig};
@@ -224,6 +224,10 @@ impl Registry {
 
     fn note(&self, name: &str, change: &Change) -> Result<()> {
         let defined = self.defined.lock().get(name).cloned();
+        // The array first: the partner goes by that, and this host's memory is of no use to it.
+        if let Some(socket) = defined.as_ref().and_then(|d| d.keeper.as_deref()) {
+            keeper::tell(socket, name, change)?;
+        }
         self.change(name, |r| match change {
             Change::Mode(mode) => {
                 let instead_of = defined.and_then(|d| d.mode);

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 pub const MAY_USE: [(&str, &[&str]); 18] = [
     ("loligo-log", &[]),
     ("loligo-pair", &[]),
-    ("loligo-agent", &["loligo-ceph", "loligo-client", "loligo-lab", "loligo-pair"]),
+    ("loligo-agent", &["loligo-block", "loligo-ceph", "loligo-client", "loligo-lab", "loligo-pair"]),
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
     ("loligo-engine", &["loligo-block", "loligo-format"]),

@@ -7,7 +7,7 @@ mod done;
 
 use crate::config::PairConfig;
 use crate::luns::Luns;
-use crate::osd::Osd;
+use crate::runner::Runner;
 use anyhow::{Context, Result, bail, ensure};
 use cluster::Cluster;
 pub use done::Done;
@@ -102,10 +102,9 @@ pub fn unregister(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>>
     // Without its key an OSD would lose its array.
     let _alone =
         crate::run::lock(&config.controller[&me].run).context("registrations stay while the agent runs")?;
-    for osd in &config.osd {
-        if let Some(pid) = Osd::new(&config, osd, me).process() {
-            bail!("osd.{} runs here (process {}): stop it first", osd.id, pid.as_raw_nonzero());
-        }
+    for unit in config.units() {
+        let runner = Runner::new(&config, unit, me)?;
+        ensure!(!runner.is_here(), "{} runs here: stop it first", runner.name());
     }
     let luns = Luns::new(config.clone(), me)?;
     let plan = config.plan(me)?;

@@ -76,6 +76,10 @@ pub struct VolumeConfig {
     /// Start it with the daemon.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub autostart: bool,
+    /// The socket of an agent that keeps mode and tunables on the array: a value set by command holds once it has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub keeper: Option<PathBuf>,
     /// A command to run each time the volume has come to be served, by its words: a restart of an OSD, for
     /// example.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

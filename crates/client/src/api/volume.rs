@@ -38,6 +38,31 @@ pub struct WhichSocket {
     pub listen: Option<String>,
 }
 
+/// A value of a volume that is set by command, as its keeper is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// The volume.
+    pub volume: String,
+    /// The value.
+    pub set: Set,
+}
+
+/// A value that is set by command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Set {
+    /// The mode.
+    Mode(String),
+    /// A tunable.
+    Param {
+        /// Its key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+}
+
 /// The exports of a volume after that.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Bound {

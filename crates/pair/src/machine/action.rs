@@ -32,7 +32,7 @@ pub enum Ask {
     ReadKeys(LunId),
     /// Asks the monitors something that only a majority of them answers. Answer: done.
     Monitors,
-    /// Asks whether a process of the partner's OSD speaks. Answer: [`Answer::Speaks`].
+    /// Asks whether the partner's process of a unit speaks: an OSD its banner, a volume its greeting. Answer: [`Answer::Speaks`].
     Speaks(UnitId),
     /// On a LUN where this side is registered: preempts and aborts the partner's key, reserves, and reads back that this side is
     /// alone. Answer: [`Answer::Taken`].

@@ -176,22 +176,18 @@ impl Machine {
             || self.looks.monitor_age(self.now).is_some_and(|age| age <= fresh)
     }
 
-    /// Silence may be the death of the agent alone: its OSDs speak then.
+    /// Silence may be the death of the agent alone: its units speak then.
     fn ask_whether_they_speak(&mut self, failed: u32) {
         let other = self.plan.me.other();
-        let osds: Vec<UnitId> = self
-            .plan
-            .ids()
-            .filter(|id| self.plan.unit(*id).home == other && self.plan.unit(*id).is_osd())
-            .collect();
-        if osds.is_empty() || self.plan.leaves_out(Step::Speaks) {
+        let units: Vec<UnitId> = self.plan.ids().filter(|id| self.plan.unit(*id).home == other).collect();
+        if units.is_empty() || self.plan.leaves_out(Step::Speaks) {
             return self.race("the partner is silent".to_owned(), failed);
         }
-        for unit in &osds {
+        for unit in &units {
             self.ask(Purpose::Speaks(*unit), Ask::Speaks(*unit));
         }
         if let Role::Normal { asking, .. } = &mut self.role {
-            *asking = Some(osds);
+            *asking = Some(units);
         }
     }
 

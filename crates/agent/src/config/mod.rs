@@ -1,13 +1,16 @@
 //! The file of a pair, the same on both controllers.
 
+mod unit;
+
 use anyhow::{Context, Result, bail, ensure};
 use loligo_pair::machine::Omitted;
-use loligo_pair::plan::{LunId, Plan, QUORUM, Side, Timings, Unit, UnitKind};
+use loligo_pair::plan::{LunId, Plan, QUORUM, Side, Timings, Unit, UnitId, UnitKind};
 use loligo_pair::reservation::Key;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+pub use unit::{OsdConfig, Paths, VOLUMES, VolumeUnit};
 
 /// Bytes of the secret that heartbeats are signed with.
 const SECRET: usize = 32;
@@ -29,6 +32,9 @@ pub struct PairConfig {
     /// The OSDs.
     #[serde(default)]
     pub osd: Vec<OsdConfig>,
+    /// The volumes.
+    #[serde(default)]
+    pub volume: Vec<VolumeUnit>,
     /// The times of decisions.
     #[serde(default)]
     pub timings: Timings,
@@ -61,6 +67,9 @@ pub struct ControllerConfig {
     pub quorum: PathBuf,
     /// The folder of its socket and of what it must remember.
     pub run: PathBuf,
+    /// The folder of the sockets of its daemon, which serves the volumes.
+    #[serde(default = "daemon")]
+    pub daemon: PathBuf,
     /// The command that cuts its power.
     #[serde(default)]
     pub power_off: Vec<String>,
@@ -69,20 +78,47 @@ pub struct ControllerConfig {
     pub power_status: Vec<String>,
 }
 
-/// One OSD.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct OsdConfig {
-    /// Its number.
-    pub id: u32,
-    /// The controller that runs it in normal times.
-    pub home: Side,
-    /// The id of its store.
-    pub uuid: String,
-    /// The path to its LUN, from each controller.
-    pub device: BTreeMap<Side, PathBuf>,
-    /// Its folder, on each controller.
-    pub dir: BTreeMap<Side, PathBuf>,
+fn daemon() -> PathBuf {
+    "/run/loligo".into()
+}
+
+/// A unit of the file.
+#[derive(Debug, Clone, Copy)]
+pub enum UnitConfig<'a> {
+    /// An OSD.
+    Osd(&'a OsdConfig),
+    /// A volume.
+    Volume(&'a VolumeUnit),
+}
+
+impl<'a> UnitConfig<'a> {
+    fn name(self) -> String {
+        match self {
+            UnitConfig::Osd(osd) => format!("osd.{}", osd.id),
+            UnitConfig::Volume(volume) => format!("volume {}", volume.name),
+        }
+    }
+
+    fn home(self) -> Side {
+        match self {
+            UnitConfig::Osd(osd) => osd.home,
+            UnitConfig::Volume(volume) => volume.home,
+        }
+    }
+
+    fn luns(self) -> Vec<&'a Paths> {
+        match self {
+            UnitConfig::Osd(osd) => osd.luns(),
+            UnitConfig::Volume(volume) => volume.luns(),
+        }
+    }
+
+    fn kind(self) -> UnitKind {
+        match self {
+            UnitConfig::Osd(osd) => UnitKind::Osd(osd.id),
+            UnitConfig::Volume(_) => UnitKind::Volume,
+        }
+    }
 }
 
 impl PairConfig {
@@ -125,23 +161,39 @@ impl PairConfig {
         ensure!(a.host != b.host, "both controllers are host {}: CRUSH needs one for each", a.host);
         let ids: BTreeSet<u32> = self.osd.iter().map(|osd| osd.id).collect();
         ensure!(ids.len() == self.osd.len(), "an OSD is named twice");
-        ensure!(self.osd.len() <= UNITS, "a pair has at most {UNITS} units");
+        let ids: BTreeSet<u32> = self.volume.iter().map(|volume| volume.id).collect();
+        let names: BTreeSet<&String> = self.volume.iter().map(|volume| &volume.name).collect();
+        ensure!(
+            ids.len() == self.volume.len() && names.len() == self.volume.len(),
+            "two volumes have the same id or name"
+        );
+        ensure!(self.units().count() <= UNITS, "a pair has at most {UNITS} units");
         for side in Side::BOTH {
-            let paths: BTreeSet<&PathBuf> = self.osd.iter().filter_map(|osd| osd.device.get(&side)).collect();
-            ensure!(
-                paths.len() == self.osd.len(),
-                "on controller {side} an OSD has no device, or two have the same"
-            );
-            ensure!(
-                !paths.contains(&self.controller[&side].quorum),
-                "the quorum LUN of {side} is an OSD's device"
-            );
+            let of = |unit: UnitConfig<'_>| unit.name();
+            let luns: Vec<_> = self
+                .units()
+                .flat_map(|unit| unit.luns().into_iter().map(move |paths| (of(unit), paths)))
+                .collect();
+            unit::check_paths(side, &luns, &self.controller[&side].quorum)?;
         }
-        for osd in &self.osd {
-            let has_dirs = Side::BOTH.iter().all(|side| osd.dir.contains_key(side));
-            ensure!(has_dirs, "osd.{} needs a folder on a and on b: add it to [osd.dir]", osd.id);
-        }
-        Ok(())
+        self.osd.iter().try_for_each(OsdConfig::check)?;
+        let keys = Side::BOTH.map(|side| (side, self.controller[&side].key.clone())).into();
+        self.volume.iter().try_for_each(|volume| volume.check(&keys))
+    }
+
+    /// The units, by [`UnitId`]: OSDs, then volumes.
+    pub fn units(&self) -> impl Iterator<Item = UnitConfig<'_>> {
+        self.osd.iter().map(UnitConfig::Osd).chain(self.volume.iter().map(UnitConfig::Volume))
+    }
+
+    /// A unit; nothing: there is no such number.
+    pub fn unit(&self, id: UnitId) -> Option<UnitConfig<'_>> {
+        self.units().nth(id.0 as usize)
+    }
+
+    /// The LUNs of all units, by [`LunId`] without the quorum LUN.
+    fn luns(&self) -> Vec<&Paths> {
+        self.units().flat_map(UnitConfig::luns).collect()
     }
 
     /// The secret's bytes.
@@ -181,17 +233,20 @@ impl PairConfig {
     /// # Errors
     /// If a key makes no sense.
     pub fn plan(&self, me: Side) -> Result<Plan> {
-        let unit = |(number, osd): (usize, &OsdConfig)| Unit {
-            name: format!("osd.{}", osd.id),
-            kind: UnitKind::Osd(osd.id),
-            home: osd.home,
-            luns: vec![LunId(number as u32 + 1)],
+        let mut next = QUORUM.0;
+        let unit = |unit: UnitConfig<'_>| {
+            let number = |_: &Paths| {
+                next += 1;
+                LunId(next)
+            };
+            let luns = unit.luns().into_iter().map(number).collect();
+            Unit { name: unit.name(), kind: unit.kind(), home: unit.home(), luns }
         };
         Ok(Plan {
             me,
             keys: [self.key(Side::A)?, self.key(Side::B)?],
             links: self.controller[&me].links.len(),
-            units: self.osd.iter().enumerate().map(unit).collect(),
+            units: self.units().map(unit).collect(),
             power: !self.controller[&me.other()].power_off.is_empty(),
             timings: self.timings.clone(),
             omitted: Omitted::default(),
@@ -202,7 +257,7 @@ impl PairConfig {
     pub fn path(&self, side: Side, lun: LunId) -> &Path {
         match lun {
             QUORUM => &self.controller[&side].quorum,
-            LunId(number) => &self.osd[number as usize - 1].device[&side],
+            LunId(number) => &self.luns()[number as usize - 1][&side],
         }
     }
 
@@ -240,6 +295,17 @@ mod tests {
         uuid = "6a"
         device = { a = "/a/osd4", b = "/b/osd4" }
         dir = { a = "/a/ceph-4", b = "/b/ceph-4" }
+        [[volume]]
+        id = 1
+        name = "vm1"
+        home = "a"
+        cache = { a = "/a/vm1", b = "/b/vm1" }
+        address = "192.0.2.50/24"
+        interface = { a = "eth1", b = "eth1" }
+        [volume.definition]
+        core = "rbd:vms/vm1"
+        mode = "wb"
+        listen = ["tcp:192.0.2.50:10809?when-told"]
     "#;
 
     fn read(text: &str, mode: u32) -> Result<PairConfig> {
@@ -258,7 +324,12 @@ mod tests {
         assert_eq!((plan.units[0].name.as_str(), plan.units[0].home), ("osd.4", Side::B));
         assert_eq!(config.path(Side::B, plan.units[0].luns[0]), Path::new("/b/osd4"));
         assert_eq!(config.path(Side::A, QUORUM), Path::new("/a/quorum"));
+        assert_eq!(config.path(Side::B, plan.units[1].luns[0]), Path::new("/b/vm1"));
+        assert_eq!(plan.units[1].kind, UnitKind::Volume);
         assert_eq!(config.secret().unwrap()[..3], [0, 1, 2]);
+        let definition = config.volume[0].of_side(Side::B, "0xb").unwrap();
+        assert_eq!(definition.cache.as_deref(), Some(Path::new("/b/vm1")));
+        assert_eq!((definition.reservation.as_deref(), definition.autostart), (Some("0xb"), false));
     }
 
     #[test]
@@ -272,6 +343,16 @@ mod tests {
             ("0001020304", "00010203", "openssl rand -hex 32"),
             ("0001020304", "zz01020304", "not hexadecimal"),
             ("/b/osd4", "/b/quorum", "quorum LUN of b"),
+            ("/b/osd4", "/b/vm1", "the device of two"),
+            ("id = 1\n", "id = 64\n", "must be below 64"),
+            ("name = \"vm1\"", "name = \"vm/1\"", "cannot name a volume"),
+            ("?when-told", "", "before its address is there"),
+            ("tcp:192.0.2.50", "tcp:192.0.2.51", "listens nowhere at its address"),
+            ("192.0.2.50/24", "192.0.2.50", "with its prefix"),
+            (", b = \"eth1\"", "", "no interface for b"),
+            ("core = \"rbd:vms/vm1\"", "core = \"/dev/sdb\"", "is no image"),
+            ("mode = \"wb\"", "mode = \"wb\"\ncache = \"/a/vm1\"", "differs from side to side"),
+            ("mode = \"wb\"", "mood = \"wb\"", "makes no sense"),
             (", b = \"/b/osd4\"", "", "has no device"),
             (", b = \"/b/ceph-4\"", "", "needs a folder"),
             ("[controller.b]", "[controller.c]", "not a pair's file"),

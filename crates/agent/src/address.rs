@@ -1,0 +1,195 @@
+//! An address that moves with a volume: it is put on an interface, and the network is told where it is now.
+
+use loligo_lab::interrupt::Interrupt;
+use loligo_lab::process;
+use std::ffi::CString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::time::Duration;
+
+/// The time that one command may take.
+const COMMAND: Duration = Duration::from_secs(5);
+/// Bytes of an announcement.
+const FRAME: usize = 42;
+/// Announcements are sent so long after the first, as one may be lost.
+const AGAIN: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_millis(2000)];
+
+/// An address of a volume, on this controller.
+#[derive(Debug, Clone)]
+pub struct Floating {
+    address: Ipv4Addr,
+    prefix: u8,
+    interface: String,
+}
+
+impl Floating {
+    /// The address with its prefix, on this interface.
+    pub fn new(address: Ipv4Addr, prefix: u8, interface: &str) -> Floating {
+        Floating { address, prefix, interface: interface.to_owned() }
+    }
+
+    /// The address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    fn ip(&self, what: &str) -> Result<String, String> {
+        let address = format!("{}/{}", self.address, self.prefix);
+        let mut command = Command::new("ip");
+        command.args(["addr", what, &address, "dev", &self.interface]);
+        process::run(&mut command, COMMAND, &Interrupt::default()).map_err(|why| format!("{why:#}"))
+    }
+
+    /// Puts it on its interface; it may be there already.
+    ///
+    /// # Errors
+    /// If there is no such interface, or the address cannot be had.
+    pub fn put(&self) -> Result<(), String> {
+        self.ip("replace").map(drop)
+    }
+
+    /// Takes it from its interface; it may be gone already.
+    ///
+    /// # Errors
+    /// If it is still there.
+    pub fn take_away(&self) -> Result<(), String> {
+        match self.ip("del") {
+            // "Cannot assign requested address": it is not there.
+            Err(why) if !why.contains("Cannot assign") => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the network that the address is here: hosts and switches send to its former place otherwise. Said again some
+    /// times in the background.
+    ///
+    /// # Errors
+    /// If nothing can be sent.
+    pub fn announce(&self) -> Result<(), String> {
+        let say = || self.say().map_err(|why| format!("the network is not told of {}: {why}", self.address));
+        say()?;
+        let it = self.clone();
+        let later = move || {
+            for wait in AGAIN {
+                std::thread::sleep(wait);
+                // The first one has come through.
+                let _ = it.say();
+            }
+        };
+        // Once is enough in most networks.
+        let _ = std::thread::Builder::new().name("announce".to_owned()).spawn(later);
+        Ok(())
+    }
+
+    /// Sends a gratuitous request and a gratuitous reply: some systems heed only one of them.
+    fn say(&self) -> io::Result<()> {
+        let link = Link::open(&self.interface)?;
+        for operation in [REQUEST, REPLY] {
+            link.send(&frame(operation, link.hardware, self.address))?;
+        }
+        Ok(())
+    }
+}
+
+const REQUEST: u16 = 1;
+const REPLY: u16 = 2;
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// An announcement by ARP (RFC 826, RFC 5227 section 3): sender and target are the same address.
+fn frame(operation: u16, hardware: [u8; 6], address: Ipv4Addr) -> [u8; FRAME] {
+    let mut bytes = [0; FRAME];
+    bytes[0..6].copy_from_slice(&BROADCAST);
+    bytes[6..12].copy_from_slice(&hardware);
+    bytes[12..14].copy_from_slice(&0x0806_u16.to_be_bytes());
+    // Ethernet, IPv4, and the lengths of their addresses.
+    bytes[14..20].copy_from_slice(&[0, 1, 8, 0, 6, 4]);
+    bytes[20..22].copy_from_slice(&operation.to_be_bytes());
+    bytes[22..28].copy_from_slice(&hardware);
+    bytes[28..32].copy_from_slice(&address.octets());
+    bytes[32..38].copy_from_slice(if operation == REPLY { &BROADCAST } else { &[0; 6] });
+    bytes[38..42].copy_from_slice(&address.octets());
+    bytes
+}
+
+/// An interface that frames can be sent by.
+struct Link {
+    socket: OwnedFd,
+    index: i32,
+    hardware: [u8; 6],
+}
+
+impl Link {
+    fn open(interface: &str) -> io::Result<Link> {
+        let name = CString::new(interface)?;
+        // SAFETY: the name is a string that ends with a zero.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
+        let hardware = hardware_of(text.trim())
+            .ok_or_else(|| io::Error::other(format!("{interface} has no Ethernet address")))?;
+        // SAFETY: no pointer is given; the descriptor is ours alone.
+        let socket = unsafe {
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        Ok(Link { socket, index: index as i32, hardware })
+    }
+
+    fn send(&self, frame: &[u8; FRAME]) -> io::Result<()> {
+        // SAFETY: all zeros are a valid value of this plain struct.
+        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_ifindex = self.index;
+        to.sll_halen = 6;
+        to.sll_addr[..6].copy_from_slice(&BROADCAST);
+        // SAFETY: frame and address live through the call, with the lengths that are given.
+        let sent = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const to).cast(),
+                size_of_val(&to) as libc::socklen_t,
+            )
+        };
+        if sent == FRAME as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn hardware_of(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut words = text.split(':');
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(words.next()?, 16).ok()?;
+    }
+    words.next().is_none().then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_names_the_address_as_sender_and_target() {
+        let frame = frame(REPLY, [2, 0, 0, 0, 0, 7], Ipv4Addr::new(192, 0, 2, 50));
+        assert_eq!(frame[..14], [255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6]);
+        assert_eq!(frame[20..22], [0, 2]);
+        assert_eq!((&frame[28..32], &frame[38..42]), (&[192, 0, 2, 50][..], &[192, 0, 2, 50][..]));
+    }
+
+    #[test]
+    fn only_six_bytes_are_an_ethernet_address() {
+        assert_eq!(hardware_of("02:00:00:00:00:0a"), Some([2, 0, 0, 0, 0, 10]));
+        assert_eq!(hardware_of("02:00:00:00:00"), None);
+        assert_eq!(hardware_of("02:00:00:00:00:0a:0b"), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! A volume of this controller's daemon: started with what the array keeps of it, and reached at an address that moves with it.
+
+use crate::address::Floating;
+use crate::config::{PairConfig, VolumeUnit};
+use crate::kept::Kept;
+use crate::luns::read_first_block;
+use crate::values::Values;
+use anyhow::{Result, bail, ensure};
+use loligo_client::api::daemon::{Create, Stop};
+use loligo_client::api::definition::{Leave, VolumeConfig, Word};
+use loligo_client::api::status::Status;
+use loligo_client::api::volume::WhichSocket;
+use loligo_client::client::{DaemonClient, Until};
+use loligo_client::outcome::NobodyThere;
+use loligo_pair::machine::{Answer, Cause, Failure};
+use loligo_pair::plan::Side;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at a volume that is served.
+const WATCH: Duration = Duration::from_millis(250);
+/// The time that the daemon has for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that a volume may take to be served.
+const START: Duration = Duration::from_secs(100);
+/// The time that one may take to end.
+const END: Duration = Duration::from_secs(20);
+
+/// A volume of the pair, on one side.
+#[derive(Debug)]
+pub struct Volume {
+    name: String,
+    /// As the file has it, for this side.
+    definition: VolumeConfig,
+    values: Values,
+    daemon: PathBuf,
+    floating: Option<Floating>,
+    devices: Vec<PathBuf>,
+    looked: Option<Instant>,
+}
+
+/// The daemon's word on the volume.
+#[derive(Debug)]
+enum Found {
+    /// No daemon runs, or it has no such volume.
+    Nothing,
+    /// It is so.
+    Is(Status),
+    /// The daemon does not answer in time.
+    Unknown(anyhow::Error),
+}
+
+impl Volume {
+    /// The volume as `side` has it.
+    ///
+    /// # Errors
+    /// If its definition makes no sense.
+    pub fn new(pair: &PairConfig, unit: &VolumeUnit, side: Side) -> Result<Volume> {
+        let own = &pair.controller[&side];
+        let interface = unit.interface.get(&side);
+        let floating = unit
+            .floating()?
+            .zip(interface)
+            .map(|((address, prefix), interface)| Floating::new(address, prefix, interface));
+        let devices = std::iter::once(&unit.cache).chain(&unit.core).filter_map(|paths| paths.get(&side));
+        Ok(Volume {
+            name: unit.name.clone(),
+            definition: VolumeConfig { keeper: Some(pair.socket(side)), ..unit.of_side(side, &own.key)? },
+            values: Values::new(pair, unit, side),
+            daemon: own.daemon.clone(),
+            floating,
+            devices: devices.cloned().collect(),
+            looked: None,
+        })
+    }
+
+    /// Its name, as threads and messages have it.
+    pub fn name(&self) -> String {
+        format!("volume {}", self.name)
+    }
+
+    fn daemon(&self) -> Result<DaemonClient> {
+        let client = DaemonClient::at(&self.daemon)?;
+        Ok(client.within(PATIENCE).waiting(Until::Begun, None))
+    }
+
+    fn look(&self) -> Found {
+        let look = || -> Result<_> {
+            let all = self.daemon()?.volumes()?;
+            Ok(all.into_iter().find(|listed| listed.name == self.name))
+        };
+        match look() {
+            Ok(Some(listed)) => Found::Is(listed.status),
+            Ok(None) => Found::Nothing,
+            Err(why) if why.is::<NobodyThere>() => Found::Nothing,
+            Err(why) => Found::Unknown(why),
+        }
+    }
+
+    /// True if the daemon serves it, or is about to.
+    pub fn is_here(&self) -> bool {
+        matches!(self.look(), Found::Is(Status::Starting | Status::Serving | Status::Stopping))
+    }
+
+    /// Starts it, and has clients come; one that is served already is taken on.
+    pub fn start(&mut self) -> Answer {
+        match self.try_start() {
+            Ok(()) => Answer::Done,
+            Err(why) => Answer::Failed(self.blame(&why)),
+        }
+    }
+
+    fn try_start(&self) -> Result<()> {
+        let definition = self.effective()?;
+        let daemon = self.daemon()?;
+        let begun = Instant::now();
+        let mut was_made = false;
+        loop {
+            match self.look() {
+                Found::Is(Status::Serving) => break,
+                Found::Is(Status::Starting | Status::Stopping) => {}
+                // Waiting for a cluster or a device, or another try after a failure.
+                Found::Is(Status::Waiting(_) | Status::Failed(_)) if was_made => {}
+                Found::Is(Status::Lost(why)) if was_made => bail!(Fenced(why)),
+                Found::Is(Status::Refused(why)) if was_made => bail!("it is refused: {why}"),
+                Found::Is(Status::Stopped) if was_made => {
+                    bail!("it was stopped while it started")
+                }
+                // Values that this controller's daemon remembers are older than what the array has.
+                Found::Is(..) => daemon.delete(&self.name, true)?,
+                Found::Nothing => {
+                    ensure!(!was_made, "it was deleted while it started");
+                    was_made = true;
+                    let (name, definition) = (self.name.clone(), definition.clone());
+                    daemon.create(&Create { name, definition, allow: Leave::default() })?;
+                    continue;
+                }
+                Found::Unknown(why) => return Err(why),
+            }
+            ensure!(
+                begun.elapsed() < START,
+                "it is not served after {} s: {}",
+                START.as_secs(),
+                self.state()
+            );
+            std::thread::sleep(LOOK);
+        }
+        self.open_doors(&daemon)
+    }
+
+    fn state(&self) -> String {
+        match self.look() {
+            Found::Is(status) => {
+                format!("{} {}", status.word(), status.why().unwrap_or_default()).trim().to_owned()
+            }
+            Found::Nothing => "nobody has it".to_owned(),
+            Found::Unknown(why) => format!("{why:#}"),
+        }
+    }
+
+    /// The address comes first: a socket cannot be bound without it.
+    fn open_doors(&self, daemon: &DaemonClient) -> Result<()> {
+        let Some(floating) = &self.floating else { return Ok(()) };
+        let address = floating.address();
+        floating.put().map_err(|why| anyhow::anyhow!("{address} cannot be had: {why}"))?;
+        daemon.bind(&self.name, &WhichSocket::default())?;
+        if let Err(why) = floating.announce() {
+            tracing::warn!(volume = self.name, "{why}: clients may be slow to find it");
+        }
+        Ok(())
+    }
+
+    /// The definition with what was set by command, on either side.
+    fn effective(&self) -> Result<VolumeConfig> {
+        let values = self.values.read()?;
+        Ok(values.map_or_else(|| self.definition.clone(), |kept| with(&self.definition, &kept)))
+    }
+
+    /// The reason why it could not be started: the array's doing, or not.
+    fn blame(&self, why: &anyhow::Error) -> Failure {
+        if let Some(Fenced(why)) = why.downcast_ref() {
+            return Failure::NotMine(why.clone());
+        }
+        match self.array_error() {
+            Some(error) => Failure::Array(error),
+            None => Failure::Other(format!("{why:#}")),
+        }
+    }
+
+    fn array_error(&self) -> Option<String> {
+        let failed = |path: &PathBuf| Some(format!("{}: {}", path.display(), read_first_block(path).err()?));
+        self.devices.iter().find_map(failed)
+    }
+
+    /// True if it is time for another look.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.looked.is_none_or(|at| at.elapsed() >= WATCH);
+        if is_due {
+            self.looked = Some(Instant::now());
+        }
+        is_due
+    }
+
+    /// True if the daemon serves it, without having been told by this agent.
+    pub fn has_come(&mut self) -> bool {
+        self.is_due() && self.is_here()
+    }
+
+    /// Looks whether it has ended by itself, and why. A daemon that does not answer says nothing.
+    pub fn has_ended(&mut self) -> Option<Cause> {
+        if !self.is_due() {
+            return None;
+        }
+        match self.look() {
+            Found::Is(Status::Starting | Status::Serving | Status::Stopping) | Found::Unknown(_) => None,
+            Found::Is(Status::Lost(_)) => Some(Cause::Fenced),
+            Found::Is(..) | Found::Nothing => {
+                Some(if self.array_error().is_some() { Cause::Array } else { Cause::Other })
+            }
+        }
+    }
+
+    /// Ends it at once, writing nothing, and takes its address away.
+    pub fn kill(&mut self) -> Answer {
+        let ended = self.end(|daemon| daemon.end(&self.name).map(drop));
+        // A daemon that hangs is no reason to keep the address from the partner.
+        let closed = self.close_doors();
+        self.over(ended.and(closed))
+    }
+
+    /// Stops it in peace: what was acknowledged is on its cache, and the partner goes on from there.
+    pub fn stop(&mut self) -> Answer {
+        let stop = Stop { flush: false, force: true };
+        let ended = self.end(|daemon| daemon.stop(&self.name, &stop).map(drop));
+        let closed = self.close_doors();
+        self.over(ended.and(closed))
+    }
+
+    fn over(&self, ended: Result<()>) -> Answer {
+        match ended {
+            Ok(()) => Answer::Done,
+            Err(why) => {
+                tracing::warn!(volume = self.name, "not ended: {why:#}");
+                Answer::Failed(Failure::TimedOut)
+            }
+        }
+    }
+
+    /// Has it ended by `how`, and returns once nothing of it runs.
+    fn end(&self, how: impl Fn(&DaemonClient) -> Result<()>) -> Result<()> {
+        let begun = Instant::now();
+        let mut was_told = false;
+        loop {
+            match self.look() {
+                Found::Nothing => return Ok(()),
+                Found::Is(Status::Stopped | Status::Lost(_) | Status::Refused(_)) => return Ok(()),
+                Found::Is(..) if !was_told => {
+                    how(&self.daemon()?)?;
+                    was_told = true;
+                }
+                Found::Is(..) => {}
+                Found::Unknown(why) => return Err(why),
+            }
+            ensure!(begun.elapsed() < END, "it has not ended after {} s: {}", END.as_secs(), self.state());
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn close_doors(&self) -> Result<()> {
+        match &self.floating {
+            Some(floating) => floating.take_away().map_err(anyhow::Error::msg),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The array has given the volume's devices to the partner.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Fenced(String);
+
+fn with(definition: &VolumeConfig, kept: &Kept) -> VolumeConfig {
+    let mut definition = definition.clone();
+    if let Some(mode) = &kept.mode {
+        definition.mode = Some(mode.clone());
+    }
+    let params = kept.params.iter().map(|(key, value)| (key.clone(), Word(value.clone())));
+    definition.params.extend(params);
+    definition
+}
