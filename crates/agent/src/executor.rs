@@ -1,5 +1,6 @@
 //! Carries out what the machine asks for, each question in a thread of its own: one that hangs holds nobody else up.
 
+use crate::cancel::Cancel;
 use crate::config::{PairConfig, UnitConfig};
 use crate::luns::Luns;
 use crate::monitors::{Monitors, greets};
@@ -54,7 +55,7 @@ pub struct Executor {
     luns: Luns,
     monitors: Monitors,
     words: Sender<Word>,
-    units: Vec<Sender<UnitAsk>>,
+    units: Vec<(Sender<UnitAsk>, Cancel)>,
     busy: Arc<Mutex<BTreeSet<Lane>>>,
 }
 
@@ -70,7 +71,8 @@ impl Executor {
         let plan = config.plan(me)?;
         for (number, unit) in config.units().enumerate() {
             let (send, asks) = channel();
-            units.push(send);
+            let cancel = Cancel::default();
+            units.push((send, cancel.clone()));
             let runner = Runner::new(&config, unit, me)?;
             let unit = UnitId(number as u32);
             let thread = UnitThread {
@@ -78,6 +80,7 @@ impl Executor {
                 its_luns: plan.unit(unit).luns.clone(),
                 is_up: runner.is_here(),
                 runner,
+                cancel,
                 words: words.clone(),
                 luns: luns.clone(),
             };
@@ -161,8 +164,14 @@ impl Executor {
     }
 
     fn unit(&self, unit: UnitId, ask: UnitAsk) {
+        let (thread, cancel) = &self.units[unit.0 as usize];
+        match ask {
+            UnitAsk::Start(..) => {}
+            // A start that is under way is given up for it.
+            UnitAsk::Kill(_) | UnitAsk::Stop(_) => cancel.ask(),
+        }
         // The thread lives as long as this.
-        let _ = self.units[unit.0 as usize].send(ask);
+        let _ = thread.send(ask);
     }
 
     fn thread(&self, job: Job, work: impl FnOnce(&Executor) -> Answer + Send + 'static) {
@@ -199,6 +208,7 @@ struct UnitThread {
     its_luns: Vec<LunId>,
     is_up: bool,
     runner: Runner,
+    cancel: Cancel,
     words: Sender<Word>,
     luns: Luns,
 }
@@ -213,10 +223,12 @@ impl UnitThread {
                     (job, answer)
                 }
                 Ok(UnitAsk::Kill(job)) => {
+                    self.cancel.done();
                     self.is_up = false;
                     (job, self.runner.kill())
                 }
                 Ok(UnitAsk::Stop(job)) => {
+                    self.cancel.done();
                     self.is_up = false;
                     (job, self.runner.stop())
                 }
@@ -258,7 +270,7 @@ impl UnitThread {
                 return Answer::Failed(why);
             }
         }
-        self.runner.start()
+        self.runner.start(&self.cancel)
     }
 
     /// The process may have ended because the array refuses this side.

@@ -9,6 +9,7 @@
 //! * [`status`] and [`history`] are what operators see, by the socket of `control`.
 
 pub mod address;
+pub mod cancel;
 pub mod client;
 pub mod config;
 mod control;

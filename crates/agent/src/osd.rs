@@ -1,5 +1,6 @@
 //! The process of an OSD: its label is compared before it starts, and it is found again after the agent was restarted.
 
+use crate::cancel::Cancel;
 use crate::config::{OsdConfig, PairConfig};
 use crate::luns::read_first_block;
 use crate::whole_file;
@@ -65,14 +66,14 @@ impl Osd {
     }
 
     /// Starts it; it is done once the process has its folder. One that runs already is this side's, and is taken on.
-    pub fn start(&mut self) -> Answer {
-        match self.try_start() {
+    pub fn start(&mut self, cancel: &Cancel) -> Answer {
+        match self.try_start(cancel) {
             Ok(()) => Answer::Done,
             Err(why) => Answer::Failed(self.blame(&format!("{why:#}"))),
         }
     }
 
-    fn try_start(&mut self) -> Result<()> {
+    fn try_start(&mut self, cancel: &Cancel) -> Result<()> {
         let id = self.config.id;
         if self.process().is_none() {
             self.check_label()?;
@@ -81,6 +82,7 @@ impl Osd {
         let begun = Instant::now();
         // The lock is taken right before the store is opened.
         while self.holder().is_none() {
+            cancel.check()?;
             ensure!(self.process().is_some(), "osd.{id} ended at its start: its log says why");
             ensure!(begun.elapsed() < START, "osd.{id} has not opened its store after {} s", START.as_secs());
             std::thread::sleep(LOOK);

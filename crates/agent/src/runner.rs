@@ -1,5 +1,6 @@
 //! The way a unit is run on this side: an OSD as a process, a volume by the daemon.
 
+use crate::cancel::Cancel;
 use crate::config::{PairConfig, UnitConfig};
 use crate::osd::Osd;
 use crate::volume::Volume;
@@ -53,10 +54,10 @@ impl Runner {
     }
 
     /// Starts it; one that runs already is this side's, and is taken on.
-    pub fn start(&mut self) -> Answer {
+    pub fn start(&mut self, cancel: &Cancel) -> Answer {
         match self {
-            Runner::Osd(osd) => osd.start(),
-            Runner::Volume(volume) => volume.start(),
+            Runner::Osd(osd) => osd.start(cancel),
+            Runner::Volume(volume) => volume.start(cancel),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A volume of this controller's daemon: started with what the array keeps of it, and reached at an address that moves with it.
 
 use crate::address::Floating;
+use crate::cancel::Cancel;
 use crate::config::{PairConfig, VolumeUnit};
 use crate::kept::Kept;
 use crate::luns::read_first_block;
@@ -44,7 +45,9 @@ pub struct Volume {
 /// The daemon's word on the volume.
 #[derive(Debug)]
 enum Found {
-    /// No daemon runs, or it has no such volume.
+    /// No daemon runs.
+    NoDaemon,
+    /// The daemon has no such volume.
     Nothing,
     /// It is so.
     Is(Status),
@@ -94,7 +97,7 @@ impl Volume {
         match look() {
             Ok(Some(listed)) => Found::Is(listed.status),
             Ok(None) => Found::Nothing,
-            Err(why) if why.is::<NobodyThere>() => Found::Nothing,
+            Err(why) if why.is::<NobodyThere>() => Found::NoDaemon,
             Err(why) => Found::Unknown(why),
         }
     }
@@ -105,21 +108,24 @@ impl Volume {
     }
 
     /// Starts it, and has clients come; one that is served already is taken on.
-    pub fn start(&mut self) -> Answer {
-        match self.try_start() {
+    pub fn start(&mut self, cancel: &Cancel) -> Answer {
+        match self.try_start(cancel) {
             Ok(()) => Answer::Done,
             Err(why) => Answer::Failed(self.blame(&why)),
         }
     }
 
-    fn try_start(&self) -> Result<()> {
+    fn try_start(&self, cancel: &Cancel) -> Result<()> {
         let definition = self.effective()?;
         let daemon = self.daemon()?;
         let begun = Instant::now();
         let mut was_made = false;
         loop {
+            cancel.check()?;
             match self.look() {
                 Found::Is(Status::Serving) => break,
+                // It may be started with its host, a little later than this agent.
+                Found::NoDaemon => {}
                 Found::Is(Status::Starting | Status::Stopping) => {}
                 // Waiting for a cluster or a device, or another try after a failure.
                 Found::Is(Status::Waiting(_) | Status::Failed(_)) if was_made => {}
@@ -155,6 +161,7 @@ impl Volume {
             Found::Is(status) => {
                 format!("{} {}", status.word(), status.why().unwrap_or_default()).trim().to_owned()
             }
+            Found::NoDaemon => "no daemon runs".to_owned(),
             Found::Nothing => "nobody has it".to_owned(),
             Found::Unknown(why) => format!("{why:#}"),
         }
@@ -216,7 +223,7 @@ impl Volume {
         match self.look() {
             Found::Is(Status::Starting | Status::Serving | Status::Stopping) | Found::Unknown(_) => None,
             Found::Is(Status::Lost(_)) => Some(Cause::Fenced),
-            Found::Is(..) | Found::Nothing => {
+            Found::Is(..) | Found::Nothing | Found::NoDaemon => {
                 Some(if self.array_error().is_some() { Cause::Array } else { Cause::Other })
             }
         }
@@ -254,7 +261,7 @@ impl Volume {
         let mut was_told = false;
         loop {
             match self.look() {
-                Found::Nothing => return Ok(()),
+                Found::Nothing | Found::NoDaemon => return Ok(()),
                 Found::Is(Status::Stopped | Status::Lost(_) | Status::Refused(_)) => return Ok(()),
                 Found::Is(..) if !was_told => {
                     how(&self.daemon()?)?;

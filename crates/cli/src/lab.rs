@@ -109,6 +109,12 @@ struct Up {
     /// (off) [default: on]
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
     agents: Option<String>,
+    /// With pairs: each controller serves a volume over an image of this size
+    #[arg(long, value_name = "SIZE")]
+    volumes: Option<String>,
+    /// With volumes: bytes of the cache of each, on the array [default: 256m]
+    #[arg(long, value_name = "SIZE")]
+    volume_cache: Option<String>,
     /// With pairs: a defect of the arrays, as 'loligo lab array --defect' knows it (repeatable)
     #[arg(long = "array-defect", value_name = "DEFECT", value_enum)]
     array_defects: Vec<array::Defect>,
@@ -282,6 +288,10 @@ fn config(a: Up) -> Result<LabConfig> {
     if let Some(agents) = a.agents {
         c.agents = agents == "on";
     }
+    c.volumes = a.volumes.or(c.volumes);
+    if let Some(size) = a.volume_cache {
+        c.volume_cache = size;
+    }
     c.array_defects.extend(a.array_defects.iter().map(|defect| defect.name()));
     c.pg_num = a.pg_num.or(c.pg_num);
     c.cache = a.cache.or(c.cache);
@@ -343,6 +353,9 @@ fn print_pairs(s: &Status) {
         let osds = if osds.is_empty() { "no OSD".to_owned() } else { osds.join(", ") };
         let links = [link("public", c.public_link), link("private", c.private_link)].concat();
         line(&c.name, format!("{}, {osds}{links}", c.power));
+    }
+    for volume in &s.volumes {
+        line(&volume.name, format!("nbd://{}, {} at home on {}", volume.address, volume.image, volume.home));
     }
     for array in &s.arrays {
         let Some(luns) = &array.luns else {

@@ -30,7 +30,9 @@ enum Word {
     Osd,
     /// A monitor (a) is killed
     Mon,
-    /// A LUN (osd0), or all of a node (n0), answer with errors on both paths
+    /// The daemon of a controller's volumes (n0a) is killed
+    Daemon,
+    /// A LUN (osd0, vol-n0a), or all of a node (n0), answer with errors on both paths
     Disk,
     /// The array of a node (n0) loses its power, and has it again: at once, or after --for
     ArrayCycle,
@@ -46,6 +48,7 @@ impl From<Word> for Kind {
             Word::Freeze => Kind::Freeze,
             Word::Osd => Kind::Osd,
             Word::Mon => Kind::Mon,
+            Word::Daemon => Kind::Daemon,
             Word::Disk => Kind::Disk,
             Word::ArrayCycle => Kind::ArrayCycle,
         }

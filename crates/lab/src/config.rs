@@ -19,6 +19,9 @@ const MOST_MONS: u32 = 9;
 /// Most nodes of two controllers: their addresses are in one network of 254.
 const MOST_PAIRS: u32 = 100;
 
+/// Least size of a volume, bytes.
+const LEAST_VOLUME: u64 = 16 << 20;
+
 /// Least size of a cache, bytes.
 const LEAST_CACHE: u64 = 24 << 20;
 
@@ -120,6 +123,10 @@ pub struct LabConfig {
     pub mons: Option<u32>,
     /// With pairs: the agents of 'loligo pair' start the OSDs, not the lab.
     pub agents: bool,
+    /// With pairs: bytes of an image that each controller serves as a volume, as `1g`; nothing: none.
+    pub volumes: Option<String>,
+    /// With volumes: bytes of the cache of each, on the array.
+    pub volume_cache: String,
     /// With pairs: defects of the arrays, as 'loligo lab array --defect' names them.
     pub array_defects: Vec<String>,
     /// The devices for their data.
@@ -167,6 +174,8 @@ impl Default for LabConfig {
             pairs: 0,
             mons: None,
             agents: true,
+            volumes: None,
+            volume_cache: "256m".to_owned(),
             array_defects: Vec::new(),
             data: Data::Kind(Kind::File),
             rpm: 7200,
@@ -263,6 +272,32 @@ impl LabConfig {
         Ok(bytes / 4096 * 4096)
     }
 
+    /// Bytes of the image of each volume of a pair; nothing: there are none.
+    ///
+    /// # Errors
+    /// If the size is not one.
+    pub fn volume_bytes(&self) -> Result<Option<u64>> {
+        let Some(text) = &self.volumes else { return Ok(None) };
+        let bytes = loligo_block::parse_size(text)?;
+        ensure!(bytes >= LEAST_VOLUME, "volumes of {text} are too small: 16m at least");
+        Ok(Some(bytes.next_multiple_of(LEAST_VOLUME)))
+    }
+
+    /// Bytes of the cache of each volume of a pair.
+    ///
+    /// # Errors
+    /// If the size is not one, or smaller than a cache can be.
+    pub fn volume_cache_bytes(&self) -> Result<u64> {
+        let bytes = loligo_block::parse_size(&self.volume_cache)?;
+        ensure!(bytes >= LEAST_CACHE, "a volume's cache of {} is too small: 24m at least", self.volume_cache);
+        Ok(bytes / 4096 * 4096)
+    }
+
+    /// The pool of the volumes' images: the one with most copies.
+    pub fn volume_pool(&self) -> String {
+        if self.domains() >= 3 { "r3".to_owned() } else { "r2".to_owned() }
+    }
+
     /// Bytes of each OSD's cache; nothing: it has none.
     ///
     /// # Errors
@@ -317,6 +352,7 @@ impl LabConfig {
         if self.pairs > 0 {
             self.check_pairs()?;
         } else {
+            ensure!(self.volumes.is_none(), "volumes need controllers: bring up pairs with --pairs");
             ensure!(self.array_defects.is_empty(), "array-defects need arrays: bring up pairs with --pairs");
         }
         ensure!(
@@ -364,6 +400,16 @@ impl LabConfig {
         );
         let network = self.public_network.is_some() || self.cluster_network.is_some();
         ensure!(!network, "pairs have networks of their own: leave public-network and cluster-network out");
+        ensure!(
+            self.agents || self.volumes.is_none(),
+            "volumes are started by agents: leave --agents off out, or the volumes"
+        );
+        ensure!(
+            self.volumes.is_none() || pairs <= MOST_PAIRS / 2,
+            "a lab with volumes has at most {} pairs, not {pairs}: their addresses are in the same network",
+            MOST_PAIRS / 2
+        );
+        (self.volume_bytes()?, self.volume_cache_bytes()?);
         for defect in &self.array_defects {
             ensure!(
                 ARRAY_DEFECTS.contains(&defect.as_str()),

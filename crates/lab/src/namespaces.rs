@@ -27,6 +27,9 @@ const SECOND_PRIVATE: u8 = 218;
 /// The number of the first OSD's, or controller's, address.
 const FIRST: u32 = 10;
 
+/// The numbers of controllers' addresses, before those of volumes.
+const VOLUMES_AFTER: u32 = 120;
+
 /// The link of each host to the bridge.
 pub const PUBLIC: &str = "eth0";
 /// The link of a controller to its partner.
@@ -111,6 +114,11 @@ pub(crate) fn network(first: &str) -> String {
 /// The number of a controller's address.
 pub(crate) fn controller_number(controller: Controller) -> u32 {
     FIRST + controller.number()
+}
+
+/// The number of the address of the volume that is at home on a controller.
+pub(crate) fn volume_number(controller: Controller) -> u32 {
+    FIRST + VOLUMES_AFTER + controller.number()
 }
 
 /// A controller's address on the link to its partner.

@@ -16,7 +16,7 @@ use crate::namespaces;
 use crate::osd::volume;
 use crate::pairs::array::{self, LunStatus};
 use crate::pairs::place::{Controller, Node};
-use crate::pairs::{agents, osds};
+use crate::pairs::{agents, daemons, osds};
 use crate::process::Process;
 use crate::state::State;
 
@@ -58,6 +58,8 @@ pub struct Status {
     pub daemons: Vec<Daemon>,
     /// Controllers of pairs.
     pub controllers: Vec<ControllerStatus>,
+    /// Volumes of pairs.
+    pub volumes: Vec<VolumeStatus>,
     /// Arrays of pairs.
     pub arrays: Vec<ArrayStatus>,
     /// Faults in force, that 'loligo lab fail' made.
@@ -79,6 +81,19 @@ pub struct ControllerStatus {
     pub osds: Vec<u32>,
     /// Processes that run there.
     pub processes: usize,
+}
+
+/// A volume of a pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its home, as `n0a`.
+    pub home: String,
+    /// The address that clients know.
+    pub address: String,
+    /// Its image.
+    pub image: String,
 }
 
 /// The array of a node.
@@ -114,8 +129,19 @@ fn controllers(state: &State, faults: &[Fault]) -> Vec<ControllerStatus> {
     }
 }
 
+fn volumes(state: &State) -> Vec<VolumeStatus> {
+    let of = |controller: Controller| VolumeStatus {
+        name: controller.volume(),
+        home: controller.to_string(),
+        address: daemons::socket(state, controller),
+        image: format!("{}/{}", state.config.volume_pool(), controller.volume()),
+    };
+    let pairs = if state.config.volumes.is_some() { state.config.pairs } else { 0 };
+    Controller::all(pairs).map(of).collect()
+}
+
 fn arrays(at: &Layout, state: &State) -> Vec<ArrayStatus> {
-    let of = |node: Node| ArrayStatus { node: node.to_string(), luns: array::luns(at, node) };
+    let of = |node: Node| ArrayStatus { node: node.to_string(), luns: array::luns(at, state, node) };
     Node::all(state.config.pairs).map(of).collect()
 }
 
@@ -170,6 +196,7 @@ pub fn status(dir: &Path) -> Result<Status> {
             .and_then(|v| v.parse().ok())
             .unwrap_or(OSD_CACHE),
         controllers: controllers(&state, &faults),
+        volumes: volumes(&state),
         arrays: arrays(&at, &state),
         faults,
         config: state.config,

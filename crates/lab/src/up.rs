@@ -203,6 +203,10 @@ fn bring_up(
             _ => pairs::pools::make(&ceph, &state.config)?,
         }
     }
+    if state.config.volumes.is_some() {
+        progress.step("volumes");
+        begin::volumes(at, &ceph, state, &options.program, stop)?;
+    }
     progress.step("waiting until every placement group is active and clean");
     wait_healthy(at, &ceph, state, stop)?;
     state.complete = true;

@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::namespaces::{self, PRIVATE, PUBLIC};
 use crate::pairs::place::{Controller, Node};
-use crate::pairs::{agents, array, osds};
+use crate::pairs::{agents, array, daemons as volume_daemons, osds};
 use crate::process::{POLL, Process, wait};
 use crate::state::State;
 use crate::{mons, osd};
@@ -73,7 +73,9 @@ pub(crate) fn act(at: &Layout, state: &State, deed: &Deed) -> Result<()> {
         }
         Deed::Dark { node } => {
             let node = Node(*node);
-            array::change_fault(at, node, &node.luns(), |fault| fault.lost = true)
+            array::change_fault(at, node, &node.luns(state.config.volumes.is_some()), |fault| {
+                fault.lost = true
+            })
         }
     }
 }
@@ -140,24 +142,26 @@ pub(crate) fn undo(
             processes.iter().for_each(|p| p.signal(Signal::CONT));
             Ok(())
         }
-        Deed::Killed { daemon } => start(at, state, daemon, others),
+        Deed::Killed { daemon } => start(at, state, daemon, others, program),
         Deed::Errors { node, lun } => {
             array::change_fault(at, Node(*node), std::slice::from_ref(lun), |fault| fault.eio = false)?;
-            revive(at, state, std::slice::from_ref(lun), others)
+            revive(at, state, std::slice::from_ref(lun), others, program)
         }
         Deed::Dark { node } => {
             let node = Node(*node);
             array::power_cycle(at, node)?;
-            array::change_fault(at, node, &node.luns(), |fault| fault.lost = false)?;
-            revive(at, state, &node.luns(), others)
+            array::change_fault(at, node, &node.luns(state.config.volumes.is_some()), |fault| {
+                fault.lost = false
+            })?;
+            revive(at, state, &node.luns(state.config.volumes.is_some()), others, program)
         }
     }
 }
 
 /// Starts the OSDs of these LUNs that ended for their errors. An agent does so by itself.
-fn revive(at: &Layout, state: &mut State, luns: &[String], others: &[Deed]) -> Result<()> {
+fn revive(at: &Layout, state: &mut State, luns: &[String], others: &[Deed], program: &Path) -> Result<()> {
     let ids = luns.iter().filter_map(|lun| lun.strip_prefix("osd"));
-    ids.map(|id| format!("osd.{id}")).try_for_each(|daemon| start(at, state, &daemon, others))
+    ids.map(|id| format!("osd.{id}")).try_for_each(|daemon| start(at, state, &daemon, others, program))
 }
 
 /// Starts what belongs on a controller: its monitor, and its agent, or its OSD where there are none.
@@ -170,6 +174,9 @@ fn switch_on(at: &Layout, state: &mut State, host: &str, program: &Path) -> Resu
             state.start(at, mons::start(at, &ceph, state, mon)?)?;
         }
     }
+    if state.config.volumes.is_some() {
+        state.start(at, volume_daemons::start(at, state, program, controller)?)?;
+    }
     if state.config.agents {
         return state.start(at, agents::start(at, state, program, controller)?);
     }
@@ -181,11 +188,19 @@ fn switch_on(at: &Layout, state: &mut State, host: &str, program: &Path) -> Resu
 }
 
 /// Starts a daemon that was killed, unless it runs again, or its host is off.
-fn start(at: &Layout, state: &mut State, daemon: &str, others: &[Deed]) -> Result<()> {
+fn start(at: &Layout, state: &mut State, daemon: &str, others: &[Deed], program: &Path) -> Result<()> {
     let is_off =
         |host: &str| others.iter().any(|deed| matches!(deed, Deed::Off { host: off } if off == host));
     if !daemons(state, daemon).is_empty() {
         return Ok(());
+    }
+    if let Some(host) = daemon.strip_prefix("loligod.") {
+        let controller = Controller::named(host, state.config.pairs);
+        let controller = controller.with_context(|| format!("the lab has no controller '{host}'"))?;
+        return match is_off(host) {
+            true => Ok(()),
+            false => state.start(at, volume_daemons::start(at, state, program, controller)?),
+        };
     }
     let ceph = Ceph::of(at, &Interrupt::default());
     if let Some(mon) = state.mons.iter().find(|mon| mon.name() == daemon).cloned() {

@@ -26,6 +26,8 @@ pub enum Kind {
     Osd,
     /// A monitor is killed.
     Mon,
+    /// The daemon of a controller's volumes is killed.
+    Daemon,
     /// A LUN, or all of a node, answer with errors on both paths.
     Disk,
     /// An array loses its power, and has it again.
@@ -44,6 +46,7 @@ impl fmt::Display for Kind {
             Kind::Freeze => "freeze",
             Kind::Osd => "osd",
             Kind::Mon => "mon",
+            Kind::Daemon => "daemon",
             Kind::Disk => "disk",
             Kind::ArrayCycle => "array-cycle",
             Kind::PowerOff => "power-off",
@@ -162,6 +165,11 @@ pub(crate) fn deeds(state: &State, kind: Kind, target: &str) -> Result<(String, 
             let daemon = mon(target, state)?;
             (daemon.clone(), vec![Deed::Killed { daemon }])
         }
+        Kind::Daemon => {
+            ensure!(state.config.volumes.is_some(), "the lab has no volumes: bring one up with --volumes");
+            let daemon = controller(target.trim_start_matches("loligod."), pairs)?.daemon_name();
+            (daemon.clone(), vec![Deed::Killed { daemon }])
+        }
         Kind::Disk => disk(target, state)?,
         Kind::ArrayCycle => {
             let node = node(target, pairs)?;
@@ -212,7 +220,15 @@ fn disk(target: &str, state: &State) -> Result<(String, Vec<Deed>)> {
     let pairs = state.config.pairs;
     let errors = |node: Node, lun: String| Deed::Errors { node: node.0, lun };
     if let Some(node) = Node::all(pairs).find(|node| node.to_string() == target) {
-        return Ok((target.to_owned(), node.luns().map(|lun| errors(node, lun)).to_vec()));
+        return Ok((
+            target.to_owned(),
+            node.luns(state.config.volumes.is_some()).into_iter().map(|lun| errors(node, lun)).collect(),
+        ));
+    }
+    if let Some(home) =
+        Controller::all(pairs).find(|c| state.config.volumes.is_some() && c.volume() == target)
+    {
+        return Ok((target.to_owned(), vec![errors(home.node, home.volume())]));
     }
     match osd(target, state) {
         Ok(id) => Ok((osd_lun(id), vec![errors(Controller::home(id).node, osd_lun(id))])),

@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// # Errors
 /// If a folder cannot be made, or nothing be started.
 pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) -> Result<()> {
-    let bytes = state.config.osd_bytes()?;
+    let (osd, cache) = (state.config.osd_bytes()?, state.config.volume_cache_bytes()?);
     let mut command = Command::new(program);
     command.args(["lab", "array"]);
     for controller in node.controllers() {
@@ -37,8 +37,12 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
         state.mounts.push(path.clone());
         command.args(["--path", &format!("{}={}", controller.side.name(), path.display())]);
     }
-    for lun in node.luns() {
-        let size = if lun == QUORUM { QUORUM_BYTES } else { bytes };
+    for lun in node.luns(state.config.volumes.is_some()) {
+        let size = match lun.as_str() {
+            QUORUM => QUORUM_BYTES,
+            name if name.starts_with("osd") => osd,
+            _ => cache,
+        };
         command.args(["--lun", &format!("{lun}={}:{size}", node.backing(at, &lun).display())]);
     }
     for defect in &state.config.array_defects {
@@ -57,8 +61,9 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
 pub(crate) fn wait_served(at: &Layout, state: &State, node: Node, stop: &Interrupt) -> Result<()> {
     let begun = Instant::now();
     let name = node.array_name();
+    let luns = node.luns(state.config.volumes.is_some());
     let files: Vec<_> =
-        node.controllers().iter().flat_map(|c| node.luns().map(|lun| c.lun(at, &lun))).collect();
+        node.controllers().iter().flat_map(|c| luns.iter().map(|lun| c.lun(at, lun))).collect();
     while !files.iter().all(|file| file.exists()) {
         stop.check()?;
         if !state.process(&name).is_some_and(Process::alive) || begun.elapsed() > LIMIT {
@@ -115,8 +120,8 @@ pub struct LunStatus {
 }
 
 /// The LUNs of a node; nothing where its array does not answer.
-pub(crate) fn luns(at: &Layout, node: Node) -> Option<Vec<LunStatus>> {
-    node.luns().into_iter().map(|lun| shown(at, node, lun)).collect()
+pub(crate) fn luns(at: &Layout, state: &State, node: Node) -> Option<Vec<LunStatus>> {
+    node.luns(state.config.volumes.is_some()).into_iter().map(|lun| shown(at, node, lun)).collect()
 }
 
 fn shown(at: &Layout, node: Node, lun: String) -> Option<LunStatus> {

@@ -1,7 +1,7 @@
 //! What a lab of pairs starts where others start an OSD each.
 
 use super::place::{Controller, Node};
-use super::{agents, array, description, osds, pools};
+use super::{agents, array, daemons, description, osds, pools};
 use crate::Progress;
 use crate::ceph::Ceph;
 use crate::interrupt::Interrupt;
@@ -77,6 +77,26 @@ pub(crate) fn osds(
         state.start(at, agents::start(at, state, program, *controller)?)?;
     }
     all.iter().try_for_each(|controller| agents::wait_ready(at, state, *controller, stop))
+}
+
+/// Makes the images of new volumes, and starts the daemons that serve them once the agents say so.
+///
+/// # Errors
+/// If the cluster refuses an image, or a daemon does not answer.
+pub(crate) fn volumes(
+    at: &Layout,
+    ceph: &Ceph,
+    state: &mut State,
+    program: &Path,
+    stop: &Interrupt,
+) -> Result<()> {
+    if !state.complete {
+        daemons::make_images(ceph, state)?;
+    }
+    for controller in Controller::all(state.config.pairs) {
+        state.start(at, daemons::start(at, state, program, controller)?)?;
+    }
+    Controller::all(state.config.pairs).try_for_each(|c| daemons::wait_ready(at, state, c, stop))
 }
 
 /// Sets all pairs up, the controllers of each one after the other.

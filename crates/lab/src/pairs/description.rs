@@ -1,5 +1,6 @@
 //! The description of a pair, `pair.toml`, which the agents of both controllers read.
 
+use super::daemons;
 use super::place::{Controller, Node, QUORUM, osd_lun};
 use crate::layout::Layout;
 use crate::namespaces;
@@ -23,6 +24,8 @@ struct Description {
     ceph: Cluster,
     controller: BTreeMap<&'static str, Member>,
     osd: Vec<Osd>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    volume: Vec<Volume>,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,6 +42,7 @@ struct Member {
     links: [String; 2],
     quorum: PathBuf,
     run: PathBuf,
+    daemon: PathBuf,
     power_off: Vec<String>,
     power_status: Vec<String>,
 }
@@ -50,6 +54,24 @@ struct Osd {
     uuid: String,
     device: BTreeMap<&'static str, PathBuf>,
     dir: BTreeMap<&'static str, PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Volume {
+    id: u32,
+    name: String,
+    home: &'static str,
+    cache: BTreeMap<&'static str, PathBuf>,
+    address: String,
+    interface: BTreeMap<&'static str, &'static str>,
+    definition: Definition,
+}
+
+#[derive(Debug, Serialize)]
+struct Definition {
+    core: String,
+    mode: &'static str,
+    listen: [String; 1],
 }
 
 /// Writes the description of a node's pair: `program` is this program. It holds a secret, and is for its owner alone.
@@ -65,12 +87,15 @@ pub(crate) fn write(at: &Layout, state: &State, program: &Path, node: Node) -> R
     let upper = upper.iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
     let members = node.controllers().map(|c| (c.side.name(), member(at, state, program, c, upper)));
     let osds = node.osds().map(|id| osd(at, state, node, id));
+    let homes = node.controllers().into_iter().filter(|_| state.config.volumes.is_some());
+    let volumes = homes.map(|home| volume(at, state, home)).collect();
     let all = Description {
         pair: node.to_string(),
         secret: secret.iter().map(|byte| format!("{byte:02x}")).collect(),
         ceph: Cluster { conf: at.conf(), name: "client.admin" },
         controller: members.into(),
         osd: osds.into(),
+        volume: volumes,
     };
     let text = toml::to_string(&all).context("the description of a pair")?;
     let path = node.pair_file(at);
@@ -98,6 +123,7 @@ fn member(at: &Layout, state: &State, program: &Path, controller: Controller, up
         links: [public, private].map(|address| format!("{address}:{PORT}")),
         quorum: controller.lun(at, QUORUM),
         run: controller.run(at),
+        daemon: controller.run(at),
         power_off: power("off"),
         power_status: power("status"),
     }
@@ -123,6 +149,24 @@ fn osd(at: &Layout, state: &State, node: Node, id: u32) -> Osd {
     }
 }
 
+fn volume(at: &Layout, state: &State, home: Controller) -> Volume {
+    let name = home.volume();
+    let sides = home.node.controllers();
+    Volume {
+        id: home.side as u32,
+        home: home.side.name(),
+        cache: sides.map(|c| (c.side.name(), c.lun(at, &name))).into(),
+        address: format!("{}/24", daemons::address(state, home)),
+        interface: sides.map(|c| (c.side.name(), namespaces::PUBLIC)).into(),
+        definition: Definition {
+            core: format!("rbd:{}/{name}?conf={}&id=admin", state.config.volume_pool(), at.conf().display()),
+            mode: "wb",
+            listen: [format!("tcp:{}?when-told", daemons::socket(state, home))],
+        },
+        name,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +177,7 @@ mod tests {
     fn both_controllers_are_described_and_the_secret_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let at = Layout::at(dir.path()).unwrap();
-        let config = LabConfig { pairs: 2, ..LabConfig::default() };
+        let config = LabConfig { pairs: 2, volumes: Some("1g".into()), ..LabConfig::default() };
         let mut state = State::new(config, "f".into(), "10.219.7.1".into());
         state.osds = (0..4).map(|id| (id, format!("uuid-{id}"))).collect();
         write(&at, &state, Path::new("/bin/loligo"), Node(1)).unwrap();
@@ -151,6 +195,11 @@ mod tests {
         assert_eq!(all["secret"].as_str().map(str::len), Some(64));
         assert_eq!(all["osd"][0]["home"].as_str(), Some("a"));
         assert_eq!(all["osd"][1]["uuid"].as_str(), Some("uuid-3"));
+        let volume = &all["volume"][1];
+        assert_eq!((volume["name"].as_str(), volume["home"].as_str()), (Some("vol-n1b"), Some("b")));
+        assert_eq!(volume["address"].as_str(), Some("10.219.7.133/24"));
+        let listen = volume["definition"]["listen"][0].as_str();
+        assert_eq!(listen, Some("tcp:10.219.7.133:10809?when-told"));
         let off = &a["power-off"];
         assert_eq!(off[0].as_str(), Some("/bin/loligo"));
         assert_eq!(off[4].as_str(), Some("n1a"));

@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub mod array;
 pub(crate) mod begin;
+pub(crate) mod daemons;
 pub(crate) mod description;
 pub(crate) mod osds;
 pub mod place;

@@ -57,10 +57,11 @@ impl Node {
         [self.0 * 2, self.0 * 2 + 1]
     }
 
-    /// The names of the LUNs of its array.
-    pub fn luns(self) -> [String; 3] {
-        let [a, b] = self.osds().map(osd_lun);
-        [QUORUM.to_owned(), a, b]
+    /// The names of the LUNs of its array, with those of volumes if there are any.
+    pub fn luns(self, volumes: bool) -> Vec<String> {
+        let osds = self.osds().map(osd_lun);
+        let caches = self.controllers().map(Controller::volume);
+        std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches.into_iter().filter(|_| volumes)).collect()
     }
 
     /// The folder of its array.
@@ -126,6 +127,11 @@ impl Controller {
         self.node.osds()[self.side as usize]
     }
 
+    /// The volume that is at home here; its LUN and its image are named so too.
+    pub fn volume(self) -> String {
+        format!("vol-{self}")
+    }
+
     /// Its number in the lab, from 0.
     pub fn number(self) -> u32 {
         self.node.0 * 2 + self.side as u32
@@ -159,6 +165,11 @@ impl Controller {
     /// A LUN by its path.
     pub fn lun(self, at: &Layout, lun: &str) -> PathBuf {
         self.path(at).join(lun)
+    }
+
+    /// The name of the process of its daemon.
+    pub fn daemon_name(self) -> String {
+        format!("loligod.{self}")
     }
 
     /// The name of the process of its agent.
