@@ -99,7 +99,8 @@ pub(crate) struct Args {
     /// The way that clients come: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME (ublk:NAME,
     /// loop:NAME: of that kind); may be given several times
     ///
-    /// unix and tcp are served over NBD. TCP addresses other than loopback are refused without TLS.
+    /// unix and tcp are served over NBD. TCP addresses other than loopback are refused without TLS, unless '?cleartext'
+    /// is behind them: everybody who reaches the port can read and write the volume then.
     /// '?read-only' behind either lets its clients change nothing. '?owner=USER:GROUP&mode=0660' sets the
     /// owner and mode of a unix socket (default: this user, mode 0600). Options are joined by '&'. fuse
     /// mounts a file system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path,

@@ -113,7 +113,8 @@ pub enum ListenError {
     /// Reachable from outside without TLS.
     #[error(
         "refusing to serve {0} without TLS: anybody who reaches it could read and write the volume. \
-         Listen on 127.0.0.1 or on a unix socket, or give {tls_cert}, {tls_key} and {tls_ca}, or {tls_psk}", tls_ca = TLS_CA, tls_cert = TLS_CERT, tls_key = TLS_KEY, tls_psk = TLS_PSK
+         Listen on 127.0.0.1 or on a unix socket, or give {tls_cert}, {tls_key} and {tls_ca}, or {tls_psk}. In a network \
+         of its own write ?cleartext behind the address", tls_ca = TLS_CA, tls_cert = TLS_CERT, tls_key = TLS_KEY, tls_psk = TLS_PSK
     )]
     Exposed(SocketAddr),
     /// Reachable from outside by anybody.
@@ -183,7 +184,7 @@ impl Listener {
     /// As for [`Listener::bind`], and where its file cannot be made what was asked for.
     pub fn open(spec: &SocketSpec, guard: Guard) -> Result<Listener, ListenError> {
         let addr = &spec.addr;
-        addr.check(guard)?;
+        spec.check(guard)?;
         let os = |why: std::io::Error| ListenError::Os { addr: addr.clone(), why };
         match addr {
             ListenAddr::Unix(path) => bind_unix(path, spec),

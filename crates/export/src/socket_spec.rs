@@ -2,6 +2,7 @@
 
 use crate::blockdev::Owner;
 use crate::listen::{ListenAddr, ListenError};
+use crate::tls::Guard;
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,11 +22,26 @@ pub struct SocketSpec {
     pub read_only: bool,
     /// It is not bound at the start of its volume, but when somebody says so: its address comes later, and goes earlier.
     pub when_told: bool,
+    /// Without TLS it is served beyond loopback all the same: its network is the user's alone.
+    pub cleartext: bool,
+}
+
+impl SocketSpec {
+    /// Checks that it may be served behind `guard`.
+    ///
+    /// # Errors
+    /// As [`ListenAddr::check`], unless it was said that nothing needs to be between.
+    pub fn check(&self, guard: Guard) -> Result<(), ListenError> {
+        if self.cleartext && guard == Guard::Cleartext {
+            return Ok(());
+        }
+        self.addr.check(guard)
+    }
 }
 
 impl From<ListenAddr> for SocketSpec {
     fn from(addr: ListenAddr) -> SocketSpec {
-        SocketSpec { addr, owner: None, mode: None, read_only: false, when_told: false }
+        SocketSpec { addr, owner: None, mode: None, read_only: false, when_told: false, cleartext: false }
     }
 }
 
@@ -46,9 +62,10 @@ impl FromStr for SocketSpec {
                 }
                 ("read-only", "") => spec.read_only = true,
                 ("when-told", "") => spec.when_told = true,
+                ("cleartext", "") => spec.cleartext = true,
                 _ => {
                     let why = format!(
-                        "'{option}' is no option of a socket: owner=USER[:GROUP], mode=0660, read-only and when-told are"
+                        "'{option}' is no option of a socket: owner=USER[:GROUP], mode=0660, read-only, when-told and cleartext are"
                     );
                     return Err(bad(why));
                 }
@@ -56,6 +73,9 @@ impl FromStr for SocketSpec {
         }
         if matches!(spec.addr, ListenAddr::Tcp(_)) && (spec.owner.is_some() || spec.mode.is_some()) {
             return Err(bad("owner and mode are for the file of a unix: socket".to_owned()));
+        }
+        if matches!(spec.addr, ListenAddr::Unix(_)) && spec.cleartext {
+            return Err(bad("cleartext is for a tcp: socket".to_owned()));
         }
         Ok(spec)
     }
@@ -67,7 +87,9 @@ impl fmt::Display for SocketSpec {
         let mode = self.mode.map(|m| format!("mode={m:04o}"));
         let read_only = self.read_only.then(|| "read-only".to_owned());
         let when_told = self.when_told.then(|| "when-told".to_owned());
-        let options: Vec<String> = [owner, mode, read_only, when_told].into_iter().flatten().collect();
+        let cleartext = self.cleartext.then(|| "cleartext".to_owned());
+        let options: Vec<String> =
+            [owner, mode, read_only, when_told, cleartext].into_iter().flatten().collect();
         let mark = if options.is_empty() { "" } else { "?" };
         write!(f, "{}{mark}{}", self.addr, options.join("&"))
     }
@@ -87,6 +109,10 @@ mod tests {
         assert_eq!(spec.to_string(), text);
         assert_eq!(spec.to_string().parse::<SocketSpec>().unwrap(), spec);
         let plain: SocketSpec = "tcp:127.0.0.1:10809?read-only".parse().unwrap();
+        let bare: SocketSpec = "tcp:192.0.2.1:10809?cleartext".parse().unwrap();
+        assert!(bare.check(Guard::Cleartext).is_ok() && bare.addr.check(Guard::Cleartext).is_err());
+        assert!(bare.check(Guard::Encrypted).is_err(), "TLS that asks nobody is not what was meant");
+        assert_eq!(bare.to_string(), "tcp:192.0.2.1:10809?cleartext");
         assert!(plain.read_only && !plain.when_told && plain.to_string().ends_with("10809?read-only"));
     }
 
@@ -98,6 +124,7 @@ mod tests {
             ("unix:/s?owner=nobody-of-that-name", "/etc/passwd"),
             ("unix:/s?readonly", "read-only"),
             ("unix:/s?read-only=no", "no option"),
+            ("unix:/s?cleartext", "tcp: socket"),
             ("tcp:127.0.0.1:1?mode=0660", "unix: socket"),
         ] {
             let why = bad.parse::<SocketSpec>().unwrap_err().to_string();

@@ -409,7 +409,8 @@ impl LabConfig {
             "a lab with volumes has at most {} pairs, not {pairs}: their addresses are in the same network",
             MOST_PAIRS / 2
         );
-        (self.volume_bytes()?, self.volume_cache_bytes()?);
+        self.volume_bytes()?;
+        self.volume_cache_bytes()?;
         for defect in &self.array_defects {
             ensure!(
                 ARRAY_DEFECTS.contains(&defect.as_str()),

@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(config.secret().unwrap()[..3], [0, 1, 2]);
         let definition = config.volume[0].of_side(Side::B, "0xb").unwrap();
         assert_eq!(definition.cache.as_deref(), Some(Path::new("/b/vm1")));
-        assert_eq!((definition.reservation.as_deref(), definition.autostart), (Some("0xb"), false));
+        assert_eq!(definition.reservation.as_deref(), Some("0xb"));
     }
 
     #[test]

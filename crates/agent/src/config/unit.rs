@@ -95,8 +95,6 @@ impl VolumeUnit {
             table.insert("core".to_owned(), text(path_of(core, side, &self.name)?));
         }
         table.insert("reservation".to_owned(), toml::Value::String(key.to_owned()));
-        // The agent starts it, and nobody else.
-        table.insert("autostart".to_owned(), toml::Value::Boolean(false));
         table.try_into().with_context(|| format!("the definition of volume {} makes no sense", self.name))
     }
 
@@ -162,7 +160,8 @@ impl VolumeUnit {
         );
         match those.find(|listen| !listen.contains("when-told")) {
             Some(listen) => anyhow::bail!(
-                "volume {} listens at '{listen}' before its address is there: write '{listen}?when-told'",
+                "volume {} listens at '{listen}' before its address is there: give it the option when-told, as in \
+                 {at}10809?when-told",
                 self.name
             ),
             None => Ok(()),

@@ -161,7 +161,7 @@ fn volume(at: &Layout, state: &State, home: Controller) -> Volume {
         definition: Definition {
             core: format!("rbd:{}/{name}?conf={}&id=admin", state.config.volume_pool(), at.conf().display()),
             mode: "wb",
-            listen: [format!("tcp:{}?when-told", daemons::socket(state, home))],
+            listen: [format!("tcp:{}?when-told&cleartext", daemons::socket(state, home))],
         },
         name,
     }
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((volume["name"].as_str(), volume["home"].as_str()), (Some("vol-n1b"), Some("b")));
         assert_eq!(volume["address"].as_str(), Some("10.219.7.133/24"));
         let listen = volume["definition"]["listen"][0].as_str();
-        assert_eq!(listen, Some("tcp:10.219.7.133:10809?when-told"));
+        assert_eq!(listen, Some("tcp:10.219.7.133:10809?when-told&cleartext"));
         let off = &a["power-off"];
         assert_eq!(off[0].as_str(), Some("/bin/loligo"));
         assert_eq!(off[4].as_str(), Some("n1a"));

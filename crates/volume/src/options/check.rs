@@ -24,7 +24,7 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
         let twice = o.listen[..i].iter().any(|other| other.place() == place);
         ensure!(!fixed || !twice, keyed!("{LISTEN} {place} is given twice: once is enough"));
         if let ExportSpec::Socket(spec) = spec {
-            spec.addr.check(Credentials::guard(o.tls.as_ref()))?;
+            spec.check(Credentials::guard(o.tls.as_ref()))?;
         }
     }
     let seconds = o.rbd.lease.as_secs();
