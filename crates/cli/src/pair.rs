@@ -7,7 +7,7 @@ use loligo_agent::client::AgentClient;
 use loligo_agent::config::PairConfig;
 use loligo_agent::setup::{self, Done};
 use loligo_agent::status::{HistoryEntry, Status};
-use loligo_client::outcome::Ended;
+use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{flush_output, outln};
 use loligo_pair::machine::{Notice, Order, RoleName};
@@ -41,9 +41,9 @@ struct Of {
     /// The pair's file, the same on both controllers
     #[arg(long, value_name = "FILE", default_value = "/etc/loligo/pair.toml")]
     config: PathBuf,
-    /// The controller that this is: a or b
+    /// The controller that is meant: a or b [default for what asks an agent: the one in this host's loligod]
     #[arg(long = "as", value_name = "SIDE")]
-    side: Side,
+    side: Option<Side>,
 }
 
 impl Of {
@@ -52,8 +52,15 @@ impl Of {
             .map_err(|why| why.context(Ended::refused("the pair's file cannot be used".to_owned())))
     }
 
+    fn side(&self) -> Result<Side> {
+        self.side.context(Ended::with(Outcome::Usage, "which controller is this? Give --as a or --as b"))
+    }
+
     fn agent(&self) -> Result<AgentClient> {
-        AgentClient::at(&self.read()?.socket(self.side))
+        match self.side {
+            Some(side) => AgentClient::at(&self.read()?.socket(side)),
+            None => AgentClient::of_daemon(),
+        }
     }
 }
 
@@ -130,7 +137,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         Command::Run { of } => {
             let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
-            loligo_agent::run::run(of.read()?, of.side, &stop, || {
+            loligo_agent::run::run(of.read()?, of.side()?, &stop, |_| {
                 outln!("ready");
                 flush_output();
             })?;
@@ -153,8 +160,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 fn set_up(of: &Of, dry_run: bool, undo: bool, json: Json) -> Result<()> {
     let config = of.read()?;
     let done = match undo {
-        true => setup::unregister(&config, of.side, dry_run)?,
-        false => setup::register(&config, of.side, dry_run)?,
+        true => setup::unregister(&config, of.side()?, dry_run)?,
+        false => setup::register(&config, of.side()?, dry_run)?,
     };
     let words = || {
         let would = if dry_run { "would be: " } else { "" };

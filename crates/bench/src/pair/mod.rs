@@ -5,6 +5,7 @@
 //! [`record::Run`] down; [`outcome`] is the table.
 
 pub mod client;
+mod client_process;
 mod ledger;
 mod map;
 mod op;

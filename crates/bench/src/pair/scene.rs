@@ -1,5 +1,6 @@
 //! The lab of a row: faults, agents, and its state between runs.
 
+use super::client_process::Client;
 use super::map;
 use super::rows::{Plan, Target};
 use crate::bed::Place;
@@ -20,7 +21,7 @@ use loligo_pair::machine::{Order, RoleName};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Bytes of each image.
@@ -75,10 +76,6 @@ impl<'a> Scene<'a> {
 
     fn at(&self) -> Result<Layout> {
         Layout::at(&self.dir)
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     fn ceph(&self) -> Result<Ceph> {
@@ -327,6 +324,16 @@ impl<'a> Scene<'a> {
     /// A program on the client's host.
     pub(crate) fn client(&self, args: &[String]) -> Result<std::process::Command> {
         status::command(&self.dir, Some("client"), &self.place.binary.display().to_string(), args)
+    }
+
+    /// Starts the client, and waits until its images are written and its load runs.
+    pub(crate) fn verify(&self, rate: u32, seed: u64) -> Result<Client> {
+        let mut args = vec!["bench".to_owned(), "pair-client".to_owned()];
+        for pool in self.pools() {
+            args.extend(["--image".to_owned(), self.image(pool)]);
+        }
+        args.extend(["--rate".to_owned(), rate.to_string(), "--seed".to_owned(), seed.to_string()]);
+        Client::start(self.client(&args)?, &self.dir.join("client.out"))
     }
 
     /// The image in a pool, as the client names it.
