@@ -73,6 +73,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
             "loligo-export",
             "loligo-agent",
             "loligo-ceph",
+            "loligo-client",
             "loligo-pair",
             "loligo-lab",
             "loligo-log",

@@ -3,14 +3,20 @@
 use super::op::{READY, Report, STOP};
 use crate::child::Child;
 use anyhow::{Context, Result, bail, ensure};
+use loligo_lab::interrupt::Interrupt;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time that the client may take for its images, and for its last words.
 const CLIENT: Duration = Duration::from_secs(400);
+
+/// The time that it may take to end once it has said all.
+const CLOSE: Duration = Duration::from_secs(20);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The client's process.
 pub(crate) struct Client {
@@ -53,5 +59,16 @@ impl Client {
         // It has said all: that it ends is not waited for.
         let _ = self.child.try_wait();
         Ok(report)
+    }
+
+    /// Waits until the process has ended by itself: it closes its images then.
+    pub(crate) fn close(mut self, stop: &Interrupt) -> Result<()> {
+        let begun = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            stop.check()?;
+            ensure!(begun.elapsed() < CLOSE, "the client has not ended after {} s", CLOSE.as_secs());
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
