@@ -70,8 +70,12 @@ impl Machine {
             return self.become_role(Role::Dual { why, won, dead: false, well: None });
         }
         let foreign: Vec<UnitId> = self.plan.ids().filter(|id| self.is_foreign(*id)).collect();
+        // The end of a volume needs the cluster, which may need the OSDs.
+        let has_volumes =
+            foreign.iter().any(|id| !self.plan.unit(*id).is_osd() && !self.units[id.0 as usize].given);
         for id in &foreign {
             match self.unit(*id) {
+                UnitState::Running if has_volumes && self.plan.unit(*id).is_osd() => {}
                 UnitState::Running => {
                     self.units[id.0 as usize].state = UnitState::Stopping;
                     self.ask(Purpose::Unit(*id, Work::Stop), Ask::Stop(*id));
