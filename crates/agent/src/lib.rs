@@ -7,7 +7,7 @@
 //!   An OSD may stand on a volume: it is [`behind`] a cache.
 //! * [`wire`] is a heartbeat as bytes.
 //! * [`setup`] registers the keys, and takes them away.
-//! * [`status`] and [`history`] are what operators see, by the socket of `control`.
+//! * [`status`] and [`history`] are what operators see, by the socket of `control`, or by a [`handle`] in the same process.
 
 pub mod address;
 pub mod behind;
@@ -16,6 +16,7 @@ pub mod client;
 pub mod config;
 mod control;
 pub mod executor;
+pub mod handle;
 pub mod history;
 pub mod keeper;
 pub mod kept;
