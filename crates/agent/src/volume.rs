@@ -118,7 +118,11 @@ impl Volume {
         }
     }
 
-    fn try_start(&self, cancel: &Cancel) -> Result<()> {
+    /// The same, with the reason.
+    ///
+    /// # Errors
+    /// If it is refused, does not come in time, or is cancelled.
+    pub(crate) fn try_start(&self, cancel: &Cancel) -> Result<()> {
         let definition = self.effective()?;
         let daemon = self.daemon()?;
         let begun = Instant::now();
@@ -189,7 +193,7 @@ impl Volume {
     }
 
     /// The reason why it could not be started: the array's doing, or not.
-    fn blame(&self, why: &anyhow::Error) -> Failure {
+    pub(crate) fn blame(&self, why: &anyhow::Error) -> Failure {
         if let Some(Fenced(why)) = why.downcast_ref() {
             return Failure::NotMine(why.clone());
         }
@@ -199,7 +203,8 @@ impl Volume {
         }
     }
 
-    fn array_error(&self) -> Option<String> {
+    /// The error of the first of its devices that cannot be read.
+    pub(crate) fn array_error(&self) -> Option<String> {
         let failed = |path: &PathBuf| Some(format!("{}: {}", path.display(), read_first_block(path).err()?));
         self.devices.iter().find_map(failed)
     }

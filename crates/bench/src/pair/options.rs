@@ -36,6 +36,9 @@ pub struct Options {
     /// Check the stores of the OSDs of a row once it is over: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     pub fsck: String,
+    /// Put each OSD behind a cache of so many bytes, which keeps what is written as long as it can
+    #[arg(long, value_name = "SIZE")]
+    pub osd_cache: Option<String>,
     /// An option of Ceph in the labs, as mon.mon_lease=1 (repeatable)
     #[arg(long, value_name = "SECTION.OPTION=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,

@@ -91,6 +91,7 @@ impl Outcome {
                 "rate": options.rate,
                 "freeze_seconds": options.freeze.as_secs(),
                 "fsck": options.fsck,
+                "osd_cache": options.osd_cache,
                 "set": options.set,
             }),
             seed,

@@ -28,6 +28,8 @@ const TAKEOVER: Duration = Duration::from_secs(60);
 const SETTLED: Duration = Duration::from_secs(180);
 /// The time that monitors may take to answer again.
 const MONITORS: Duration = Duration::from_secs(60);
+/// The tunable by which a cache keeps what is written.
+const DIRTY: (&str, &str) = ("destage-low", "90");
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -41,6 +43,10 @@ pub fn run(
     mut each: impl FnMut(&Outcome) -> Result<()>,
 ) -> Result<Outcome> {
     ensure!(options.runs > 0, "at least one run is needed");
+    ensure!(
+        options.osd_cache.is_none() || !options.rows().contains(&Row::Stock),
+        "caches are started by agents, and the row stock has none: name the others with --rows"
+    );
     let begun = now_ms();
     let seed = options.seed.unwrap_or(begun);
     let parent =
@@ -56,8 +62,16 @@ pub fn run(
         }
         player.say(&format!("a lab of {} pairs in {}", options.pairs, folder(name).display()));
         let set = options.set.iter().cloned().collect();
-        let config =
-            LabConfig { pairs: options.pairs, mons: options.mons, agents, set, ..LabConfig::default() };
+        let config = LabConfig {
+            pairs: options.pairs,
+            mons: options.mons,
+            agents,
+            cache: options.osd_cache.clone(),
+            // What is taken over is dirty.
+            cache_set: options.osd_cache.iter().map(|_| (DIRTY.0.to_owned(), DIRTY.1.to_owned())).collect(),
+            set,
+            ..LabConfig::default()
+        };
         let mut lab = Scene::new(place, folder(name), config, options.keep)?;
         for row in rows {
             player.row(&mut lab, row, &mut outcome)?;

@@ -13,7 +13,8 @@ use loligo_lab::ceph::Ceph;
 use loligo_lab::config::LabConfig;
 use loligo_lab::fail::{self, Meant};
 use loligo_lab::layout::Layout;
-use loligo_lab::pairs::place::{Controller, Node, osd_lun};
+use loligo_lab::pairs::place::{Controller, Node, cache_lun, osd_lun};
+use loligo_lab::pairs::store::Served;
 use loligo_lab::up::{self, UpOptions};
 use loligo_lab::{down, status};
 use loligo_pair::lun::Counters;
@@ -345,14 +346,28 @@ impl<'a> Scene<'a> {
         ensure!(!self.is_up, "the lab runs: a store in use cannot be checked");
         let at = self.at()?;
         let folder = tempfile::tempdir().context("a folder for the check of a store")?;
-        let lun = Controller::home(osd).node.backing(&at, &osd_lun(osd));
-        std::os::unix::fs::symlink(&lun, folder.path().join("block"))?;
+        let node = Controller::home(osd).node;
+        let [lun, cache] = [osd_lun(osd), cache_lun(osd)].map(|lun| node.backing(&at, &lun));
+        if self.config.cache.is_none() {
+            return self.fsck_of(osd, &lun, folder.path());
+        }
+        let mount = folder.path().join("volume");
+        let served = Served { id: osd, core: &lun, cache: &cache, mount: &mount };
+        served.with(&at, &self.config, &self.place.binary, || {
+            self.fsck_of(osd, &mount.join(osd_lun(osd)), folder.path())
+        })
+    }
+
+    /// Checks the store of an OSD at `data`, with a folder of its own.
+    fn fsck_of(&self, osd: u32, data: &Path, folder: &Path) -> Result<String> {
+        let at = self.at()?;
+        std::os::unix::fs::symlink(data, folder.join("block"))?;
         let home = Controller::home(osd).osd_dir(&at, osd);
         for file in ["fsid", "type"] {
-            std::fs::copy(home.join(file), folder.path().join(file))
+            std::fs::copy(home.join(file), folder.join(file))
                 .with_context(|| format!("{file} of osd.{osd}"))?;
         }
-        let path = folder.path().display().to_string();
+        let path = folder.display().to_string();
         let ceph = self.ceph()?.within(FSCK);
         match ceph.tool("ceph-bluestore-tool", &["fsck", "--deep", "1", "--path", &path]) {
             Ok(said) => Ok(said.lines().last().unwrap_or_default().trim().to_owned()),
