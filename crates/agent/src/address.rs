@@ -57,9 +57,8 @@ impl Floating {
     /// If it is still there.
     pub fn take_away(&self) -> Result<(), String> {
         match self.ip("del") {
-            // "Cannot assign requested address": it is not there.
-            Err(why) if !why.contains("Cannot assign") => Err(why),
-            _ => Ok(()),
+            Err(why) if is_absent(&why) => Ok(()),
+            done => done.map(drop),
         }
     }
 
@@ -92,6 +91,11 @@ impl Floating {
         }
         Ok(())
     }
+}
+
+/// True if `ip` says that the address is not on the interface: in the kernel's words of now, or of before 6.11.
+fn is_absent(said: &str) -> bool {
+    said.contains("Address not found") || said.contains("Cannot assign requested address")
 }
 
 const REQUEST: u16 = 1;
@@ -195,5 +199,12 @@ mod tests {
         assert_eq!(frame[..14], [255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6]);
         assert_eq!(frame[20..22], [0, 2]);
         assert_eq!((&frame[28..32], &frame[38..42]), (&[192, 0, 2, 50][..], &[192, 0, 2, 50][..]));
+    }
+
+    #[test]
+    fn an_address_that_is_gone_is_no_error() {
+        assert!(is_absent("ip failed (exit status: 2): Error: ipv4: Address not found."));
+        assert!(is_absent("RTNETLINK answers: Cannot assign requested address"));
+        assert!(!is_absent("Cannot find device \"eth7\""));
     }
 }

@@ -24,9 +24,12 @@ pub struct Options {
     /// Monitors: one lies on none of the controllers, several on the first controllers of nodes [default: 3, or 1 with two nodes]
     #[arg(long, value_name = "N")]
     pub mons: Option<u32>,
-    /// Operations a second on each image
+    /// Operations a second on each image and volume
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub rate: u32,
+    /// Bytes of the volume that each controller serves, or off
+    #[arg(long, value_name = "SIZE|off", default_value = "1g")]
+    pub volumes: String,
     /// Seconds of a freeze
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     pub freeze: Duration,
@@ -48,6 +51,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Bytes of each volume; nothing: there are none.
+    pub(crate) fn volumes(&self) -> Option<String> {
+        Some(self.volumes.clone()).filter(|bytes| bytes != "off")
+    }
+
     /// The rows, in the order in which they are played.
     pub(crate) fn rows(&self) -> Vec<Row> {
         ROWS.into_iter().filter(|row| self.rows.is_empty() || self.rows.contains(row)).collect()

@@ -2,7 +2,7 @@
 
 use super::client_process::Client;
 use super::map;
-use super::rows::{Plan, Target};
+use super::rows::{Plan, Target, VOLUME};
 use crate::bed::Place;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_agent::client::AgentClient;
@@ -87,6 +87,12 @@ impl<'a> Scene<'a> {
         if self.config.pairs > 2 { vec!["r3", "r2"] } else { vec!["r2"] }
     }
 
+    /// All that is written to: the pools, and the victim's volume last.
+    pub(crate) fn targets(&self) -> Vec<&'static str> {
+        let volume = self.config.volumes.as_ref().map(|_| VOLUME);
+        self.pools().into_iter().chain(volume).collect()
+    }
+
     fn begin(&mut self) -> Result<()> {
         let options = UpOptions {
             dir: self.dir.clone(),
@@ -151,6 +157,7 @@ impl<'a> Scene<'a> {
         match plan.target {
             Target::Controller => (victim.to_string(), vec![victim.osd()]),
             Target::Node => (victim.node.to_string(), victim.node.osds().to_vec()),
+            Target::Volume => (victim.volume(), Vec::new()),
             Target::Osd => (osd_lun(victim.osd()), vec![victim.osd()]),
         }
     }
@@ -290,29 +297,20 @@ impl<'a> Scene<'a> {
         Ok(sum)
     }
 
-    /// Writes by the victim's path to its LUN what is there: true if the array refuses it, as it must after a takeover. The victim's
-    /// own processes may have nothing to write when the fence falls.
+    /// Writes by the victim's path to each of its LUNs what is there: true if the array refuses that, as it must after a takeover. The
+    /// victim's own processes may have nothing to write when the fence falls.
     ///
     /// # Errors
     /// If the path fails otherwise.
     pub(crate) fn refuses_late_write(&self, victim: Controller) -> Result<bool> {
-        #[repr(align(4096))]
-        struct Aligned([u8; 4096]);
-        let path = victim.lun(&self.at()?, &osd_lun(victim.osd()));
-        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::DSYNC | OFlags::CLOEXEC;
-        let mut label = Aligned([0; 4096]);
-        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
-            // The file of a model may have no page cache to go around.
-            Err(Errno::INVAL) => rustix::fs::open(&path, flags - OFlags::DIRECT, Mode::empty())?,
-            opened => opened?,
-        };
-        // The label of the store, which nobody changes meanwhile.
-        rustix::io::pread(&file, &mut label.0, 0)?;
-        match rustix::io::pwrite(&file, &label.0, 0) {
-            Ok(_) => Ok(false),
-            Err(Errno::BADE) => Ok(true),
-            Err(why) => Err(why).with_context(|| format!("a late write to {}", path.display())),
+        let luns = std::iter::once(osd_lun(victim.osd()))
+            .chain(self.config.volumes.as_ref().map(|_| victim.volume()));
+        for lun in luns {
+            if !refuses_write(&victim.lun(&self.at()?, &lun))? {
+                return Ok(false);
+            }
         }
+        Ok(true)
     }
 
     /// Takes OSDs in that were marked out: an operator's work, once the array is mended.
@@ -326,11 +324,14 @@ impl<'a> Scene<'a> {
         status::command(&self.dir, Some("client"), &self.place.binary.display().to_string(), args)
     }
 
-    /// Starts the client, and waits until its images are written and its load runs.
-    pub(crate) fn verify(&self, rate: u32, seed: u64) -> Result<Client> {
+    /// Starts the client, and waits until its images and the victim's volume are written and its load runs.
+    pub(crate) fn verify(&self, victim: Controller, rate: u32, seed: u64) -> Result<Client> {
         let mut args = vec!["bench".to_owned(), "pair-client".to_owned()];
         for pool in self.pools() {
             args.extend(["--image".to_owned(), self.image(pool)]);
+        }
+        if let Some(volume) = self.volume(victim)? {
+            args.extend(["--volume".to_owned(), volume]);
         }
         args.extend(["--rate".to_owned(), rate.to_string(), "--seed".to_owned(), seed.to_string()]);
         Client::start(self.client(&args)?, &self.dir.join("client.out"))
@@ -339,6 +340,22 @@ impl<'a> Scene<'a> {
     /// The image in a pool, as the client names it.
     pub(crate) fn image(&self, pool: &str) -> String {
         format!("{pool}/{NAME}?conf={}&id={}", self.dir.join("ceph.conf").display(), up::CLIENT)
+    }
+
+    /// The volume that is at home on a controller, as the client names it; nothing: there are none.
+    ///
+    /// # Errors
+    /// If the pair's file does not say where it is.
+    pub(crate) fn volume(&self, home: Controller) -> Result<Option<String>> {
+        if self.config.volumes.is_none() {
+            return Ok(None);
+        }
+        let pair = PairConfig::read(&home.node.pair_file(&self.at()?))?;
+        let name = home.volume();
+        let unit = pair.volume.iter().find(|unit| unit.name == name);
+        let socket = unit.and_then(|unit| unit.sockets().first().copied());
+        let socket = socket.with_context(|| format!("the address of {name}"))?;
+        Ok(Some(format!("{socket}/{name}")))
     }
 
     /// Checks the store of an OSD while the lab is stopped: `success`, or what is wrong.
@@ -373,6 +390,26 @@ impl<'a> Scene<'a> {
             Ok(said) => Ok(said.lines().last().unwrap_or_default().trim().to_owned()),
             Err(why) => Ok(format!("{why:#}")),
         }
+    }
+}
+
+/// Writes the first block of a LUN as it is there: true if the array refuses it.
+fn refuses_write(path: &Path) -> Result<bool> {
+    #[repr(align(4096))]
+    struct Aligned([u8; 4096]);
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::DSYNC | OFlags::CLOEXEC;
+    let mut label = Aligned([0; 4096]);
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        // The file of a model may have no page cache to go around.
+        Err(Errno::INVAL) => rustix::fs::open(path, flags - OFlags::DIRECT, Mode::empty())?,
+        opened => opened?,
+    };
+    // A write that lands is harm, whether or not the owner has changed the label since.
+    rustix::io::pread(&file, &mut label.0, 0)?;
+    match rustix::io::pwrite(&file, &label.0, 0) {
+        Ok(_) => Ok(false),
+        Err(Errno::BADE) => Ok(true),
+        Err(why) => Err(why).with_context(|| format!("a late write to {}", path.display())),
     }
 }
 

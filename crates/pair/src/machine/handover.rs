@@ -70,9 +70,11 @@ impl Machine {
             return self.become_role(Role::Dual { why, won, dead: false, well: None });
         }
         let foreign: Vec<UnitId> = self.plan.ids().filter(|id| self.is_foreign(*id)).collect();
-        // The end of a volume needs the cluster, which may need the OSDs.
-        let has_volumes =
-            foreign.iter().any(|id| !self.plan.unit(*id).is_osd() && !self.units[id.0 as usize].given);
+        // A volume may lie on the OSDs that go with it: it could not write back what it has once they are gone.
+        let has_volumes = foreign.iter().any(|id| {
+            let is_here = !matches!(self.unit(*id), UnitState::Away | UnitState::Leaving);
+            is_here && !self.plan.unit(*id).is_osd()
+        });
         for id in &foreign {
             match self.unit(*id) {
                 UnitState::Running if has_volumes && self.plan.unit(*id).is_osd() => {}
