@@ -11,7 +11,7 @@ use crate::flushes::Waiter;
 use crate::index::Meta;
 use crate::intake::Task;
 use crate::io_tag::Done;
-use crate::params::{Ack, SeqCutoff};
+use crate::params::{Ack, LargeWrites, SeqCutoff};
 use crate::stats::Bypass;
 use crate::write_task::{BackStep, Content, CoreStep, Header, Route, WriteTask};
 use loligo_block::{Answer, Buf, ReqError, ReqKind, Request};
@@ -100,10 +100,11 @@ impl Engine {
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
         let whole = self.intake.write(key).head.whole;
+        let always = self.cfg.params.large_writes == LargeWrites::Past;
         whole >= self.cfg.devices.core_large.least
             && self.cfg.mode.write_route() == WriteRoute::Back
             && !self.destage.health.is_failing()
-            && (whole >= self.cfg.devices.core_large.always
+            && ((always && whole >= self.cfg.devices.core_large.always)
                 || (self.is_short_of_room(now) && !(replaces && self.intake.waiting.is_empty())))
     }
 
