@@ -195,6 +195,34 @@ pub(crate) fn link_is_up(namespace: &str, link: &str) -> Result<bool> {
     Ok(flags.split(',').any(|flag| flag == "UP"))
 }
 
+/// Limits the public link of each host to so many megabits a second, in both directions; nothing: to nothing.
+///
+/// # Errors
+/// If `tc` is missing, or fails.
+pub(crate) fn limit_links(state: &State, megabits: Option<u32>) -> Result<()> {
+    for namespace in &state.namespaces {
+        let outside = link(&state.fsid, host_of(namespace));
+        for (place, link) in [(&["-n", namespace][..], PUBLIC), (&[], &outside)] {
+            limit(place, link, megabits).with_context(|| format!("the speed of {link} of {namespace}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn limit(place: &[&str], link: &str, megabits: Option<u32>) -> Result<()> {
+    let tc = |args: &[&str]| {
+        run(Command::new("tc").args(place).arg("qdisc").args(args), LIMIT, &Interrupt::default())
+    };
+    let Some(megabits) = megabits else {
+        let is_limited = tc(&["show", "dev", link])?.contains("tbf");
+        return if is_limited { tc(&["del", "dev", link, "root"]).map(drop) } else { Ok(()) };
+    };
+    let rate = format!("{megabits}mbit");
+    // As much as one segment that the kernel has not cut yet, and a queue that senders fill before anything is dropped.
+    let bucket = ["burst", "256kb", "latency", "100ms"];
+    tc(&[&["replace", "dev", link, "root", "tbf", "rate", &rate], &bucket[..]].concat()).map(drop)
+}
+
 /// The process ids of everything that runs in a namespace; nothing where there is none.
 pub(crate) fn pids(namespace: &str) -> Vec<i32> {
     let of = |file: &Path| std::fs::metadata(file).ok().map(|m| (m.st_dev(), m.st_ino()));

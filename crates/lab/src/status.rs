@@ -275,6 +275,26 @@ pub fn command(
     own_environment(&mut command, &at.conf());
     command.env("LOLIGO_LAB_DIR", at.dir()).env("LOLIGO_LAB_POOL", &state.config.pool);
     let Some(host) = host else { return Ok(command) };
+    let namespace = namespace_of(&state, host)?;
+    if let Some(controller) = Controller::named(host, state.config.pairs) {
+        anyhow::ensure!(
+            !fail::is_off(&fail::read(&at)?, host),
+            "{host} is off: 'loligo lab mend {host}' switches it on"
+        );
+        agents::environment(&at, controller, &mut command);
+    }
+    Ok(namespaces::within(&namespace, &command))
+}
+
+/// The network namespace that one of a lab's hosts is.
+///
+/// # Errors
+/// If there is no lab, or no such host.
+pub fn namespace(dir: &Path, host: &str) -> Result<String> {
+    namespace_of(&State::of(&Layout::at(dir)?)?, host)
+}
+
+fn namespace_of(state: &State, host: &str) -> Result<String> {
     let namespace = namespaces::name(&state.fsid, host);
     let known =
         || state.namespaces.iter().filter_map(|n| n.rsplit('-').next()).collect::<Vec<_>>().join(", ");
@@ -287,12 +307,5 @@ pub fn command(
         "the lab has no host '{host}' (it has: {})",
         known()
     );
-    if let Some(controller) = Controller::named(host, state.config.pairs) {
-        anyhow::ensure!(
-            !fail::is_off(&fail::read(&at)?, host),
-            "{host} is off: 'loligo lab mend {host}' switches it on"
-        );
-        agents::environment(&at, controller, &mut command);
-    }
-    Ok(namespaces::within(&namespace, &command))
+    Ok(namespace)
 }
