@@ -21,7 +21,7 @@ use loligo_pair::lun::Counters;
 use loligo_pair::machine::{Order, RoleName};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes of each image.
