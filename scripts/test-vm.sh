@@ -3,8 +3,8 @@
 # `make test-vm` runs this; `make test` runs the same tests among all others. The last line is `N passed, N failed, N skipped`.
 #
 #   LOLIGO_LONG=1   20 kills, 8 power cuts, five rounds of the four caches and of ublk's overhead (40 minutes or so); 20 kills of
-#                   loligod under an OSD, and three boots of a Debian with the packaged units (as root; 40 minutes more); fences
-#                   on nvmet too, with the kernel of Debian sid (125 MB, fetched once)
+#                   loligod under an OSD, three boots of a Debian with the packaged units, and an OSD that is taken over on
+#                   LIO's reservations, with and without the fence (as root; 50 minutes more); fences on nvmet too, with the kernel of Debian sid (125 MB, fetched once)
 #
 # Nothing is installed of the kernel, nor of that Debian: their packages are fetched and unpacked below the target directory, once.
 set -uo pipefail
