@@ -7,7 +7,7 @@
 //! * [`peers`] notes its clients there, and [`tickle`] has them connect again after a takeover.
 //! * [`wire`] is a heartbeat as bytes.
 //! * [`setup`] registers the keys, and takes them away.
-//! * [`status`] and [`history`] are what operators see, by the socket of `control`.
+//! * [`status`] and [`history`] are what operators see, by the socket of `control`, or by a [`handle`] in the same process.
 
 pub mod address;
 pub mod cancel;
@@ -15,6 +15,7 @@ pub mod client;
 pub mod config;
 mod control;
 pub mod executor;
+pub mod handle;
 pub mod history;
 pub mod keeper;
 pub mod kept;

@@ -48,6 +48,8 @@ pub struct Volume {
     secretary: Option<Secretary>,
     devices: Vec<PathBuf>,
     looked: Option<Instant>,
+    /// When its sockets were last asked about.
+    asked: Option<Instant>,
 }
 
 /// The daemon's word on the volume.
@@ -88,6 +90,7 @@ impl Volume {
             secretary,
             devices: devices.cloned().collect(),
             looked: None,
+            asked: None,
         })
     }
 
@@ -255,6 +258,23 @@ impl Volume {
             Found::Is(..) | Found::Nothing | Found::NoDaemon => {
                 Some(if self.array_error().is_some() { Cause::Array } else { Cause::Other })
             }
+        }
+    }
+
+    /// True if it is served and clients cannot come: it was started by another hand, which knows nothing of the address.
+    pub fn is_shut(&mut self) -> bool {
+        if self.floating.is_none() || self.asked.is_some_and(|at| at.elapsed() < WATCH) {
+            return false;
+        }
+        self.asked = Some(Instant::now());
+        matches!(self.look(), Found::Is(Status::Serving))
+            && self.daemon().is_ok_and(|daemon| daemon.bind(&self.name, &WhichSocket::default()).is_err())
+    }
+
+    /// Has clients come. This side must hold its LUNs.
+    pub fn open(&self) {
+        if let Err(why) = self.daemon().and_then(|daemon| self.open_doors(&daemon)) {
+            tracing::warn!(volume = self.name, "clients cannot come: {why:#}");
         }
     }
 
