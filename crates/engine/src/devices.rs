@@ -21,6 +21,8 @@ pub struct Devices {
     pub core_snapshots: bool,
     /// Pages of a checkpoint being written at a time ([`PAGE_WRITES`] unless something else is to be tried).
     pub page_writes: u32,
+    /// Most slots that one write of data takes, if they follow one another ([`SLOT_RUN`] unless something else is to be tried).
+    pub slot_run: u32,
 }
 
 impl Devices {
@@ -34,6 +36,7 @@ impl Devices {
         core_large: Large::NEVER,
         core_snapshots: false,
         page_writes: PAGE_WRITES,
+        slot_run: SLOT_RUN,
     };
 
     /// A cache and a core that say this of themselves.
@@ -64,3 +67,6 @@ impl Large {
 
 /// Pages of a checkpoint being written at a time.
 pub const PAGE_WRITES: u32 = 16;
+
+/// Most slots that one write of data takes: 1 MiB.
+pub const SLOT_RUN: u32 = 256;

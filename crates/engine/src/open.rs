@@ -23,7 +23,7 @@ use loligo_format::superblock::{
 use loligo_format::units::{BLOCK, Striping};
 use thiserror::Error;
 
-pub use crate::devices::{Devices, Large, PAGE_WRITES};
+pub use crate::devices::{Devices, Large, PAGE_WRITES, SLOT_RUN};
 
 /// The reason why a cache cannot be made, opened or closed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

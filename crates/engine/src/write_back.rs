@@ -14,9 +14,6 @@ use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK};
 use smallvec::SmallVec;
 
-/// Most slots that one write of data takes.
-const RUN: usize = 256;
-
 /// The part of a change that may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
@@ -242,12 +239,13 @@ impl Engine {
     /// The payload from `block` on for those of `slots` that follow one another, where it replaces their blocks whole: how many
     /// slots one write takes, and what it writes. Nothing where it is one alone.
     fn run(&mut self, key: usize, block: u32, slots: &[u32]) -> Option<(usize, Shared)> {
+        let most = slots.len().min(self.cfg.devices.slot_run as usize);
         let head = &self.intake.write(key).head;
         let joins = |nth: &usize| {
             let follows = slots[0].checked_add(*nth as u32) == Some(slots[*nth]);
             follows && head.mask(block + *nth as u32) == ALL
         };
-        let run = (0..slots.len().min(RUN)).take_while(joins).count();
+        let run = (0..most).take_while(joins).count();
         let Content::Data(payload) = head.content() else { return None };
         let (from, to) = (head.piece(block).0, head.piece(block + run.max(1) as u32 - 1).1);
         (run > 1).then(|| (run, payload.slice(from as usize..to as usize)))

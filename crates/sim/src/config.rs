@@ -2,7 +2,7 @@
 
 use crate::disk::{Latency, Traits};
 use crate::rng::Rng;
-use loligo_engine::open::Large;
+use loligo_engine::open::{Large, SLOT_RUN};
 use loligo_engine::params::{Ack, AdmissionKind, LargeWrites, Params, SeqCutoff};
 use loligo_engine::policy::Kind;
 use loligo_engine::{Bug, Tables};
@@ -38,6 +38,8 @@ pub struct Config {
     pub core_large: Large,
     /// Pages of a checkpoint being written at a time: one makes images that are as fuzzy as those of large caches.
     pub page_writes: u32,
+    /// Most slots that one write of data takes.
+    pub slot_run: u32,
     /// Tunables at start.
     pub params: Params,
     /// The cache is a share of a pool: its limit moves.
@@ -116,8 +118,7 @@ pub fn draw_params(rng: &mut Rng) -> Params {
     let seq_threshold = rng.pick(&[64 << 10, 256 << 10, 1 << 20]);
     Params {
         ack: Ack::Written,
-        // With one in three too.
-        large_writes: if seq_cutoff == SeqCutoff::Always { LargeWrites::Cached } else { LargeWrites::Past },
+        large_writes: LargeWrites::Past,
         seq_cutoff,
         seq_threshold,
         // With one in three: no draw of its own, so that older seeds stay what they were.
@@ -223,6 +224,8 @@ impl Config {
             core_reserve: rng.pick(&[0, 0, 0, 10]),
             journal_len: rng.pick(&[0, 128 << 10, 128 << 10, 192 << 10]),
             page_writes: rng.pick(&[1, 1, 2, 16]),
+            // Each slot by itself, as it was: older seeds stay what they were.
+            slot_run: 1,
             params: draw_params(rng),
             core_groups: false,
             core_large: Large::NEVER,
@@ -275,6 +278,10 @@ impl Config {
             self.spoil_one_in = rng.pick(&[20, 60]);
         }
         self.homes = rng.chance(3, 4);
+        self.slot_run = SLOT_RUN;
+        if self.params.seq_cutoff == SeqCutoff::Always {
+            self.params.large_writes = LargeWrites::Cached;
+        }
         let plain = !self.faults && !self.share && self.load.cools_one_in == 0 && !self.load.fill;
         // A cache whose volume is smaller than its core is not attached to a volume that is served.
         self.exchanges = rng.chance(3, 4) && plain && self.core_reserve == 0;

@@ -125,6 +125,7 @@ impl Subject for Loligo {
             core_large: cfg.core_large,
             core_snapshots: cfg.core_groups,
             page_writes: cfg.page_writes,
+            slot_run: cfg.slot_run,
         };
         let (report, was_clean) = (opened.report, opened.was_clean);
         let of_shard = |shard| CoreConfig {
