@@ -36,7 +36,7 @@ enum What {
     Null(null::Args),
     Rbd(Box<rbd::Args>),
     Osd(osd::Args),
-    Pair(pair::Args),
+    Pair(Box<pair::Args>),
     #[command(hide = true)]
     PairClient(pair::ClientArgs),
 }
