@@ -63,8 +63,15 @@ fn unharmed(outcome: &Value, rows: usize) {
         let name = format!("{} on {}", run["row"], run["target"]);
         assert_eq!(run["failed"], Value::Null, "{name}: {run:#}");
         assert_eq!(number(&run["landed"]), 0, "{name}: late writes landed");
-        for counts in run["counts"].as_array().expect("counts") {
+        let all = run["counts"].as_array().expect("counts");
+        for (at, counts) in all.iter().enumerate() {
+            // The volume is the last of those that are written to.
+            let may_fail = run["row"] == "disk-volume" && at + 1 == all.len();
             for what in ["errors", "stuck", "stale", "wrong", "lost"] {
+                if what == "errors" && may_fail {
+                    assert!(number(&counts[what]) > 0, "{name}: the array's errors did not come through");
+                    continue;
+                }
                 assert_eq!(number(&counts[what]), 0, "{name}: {what}: {run:#}");
             }
             assert!(
@@ -128,7 +135,7 @@ fn all_faults_lose_nothing_on_three_pairs() {
     }
     let Some(_alone) = alone("all failures of pairs") else { return };
     let outcome = play(&["--runs", "2"]);
-    unharmed(&outcome, 20);
+    unharmed(&outcome, 22);
     let clean = outcome["fsck"].as_array().expect("checks of stores").iter();
     assert!(
         clean.clone().count() >= 10 && clean.clone().all(|f| f["said"] == "fsck success"),
