@@ -19,6 +19,8 @@ use crate::process::{run, through};
 use crate::state::State;
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// The folder of named namespaces.
+const NAMES: &str = "/run/netns";
 
 /// Second byte of the private networks that labs take, as 10.219.N.0/24.
 const SECOND: u8 = 219;
@@ -55,10 +57,10 @@ fn link(fsid: &str, host: &str) -> String {
     format!("ll{}{end}", short(fsid))
 }
 
-/// Makes a command run in a namespace.
+/// Makes a command run in a namespace. `ip netns exec` would give it mounts of its own too: nobody else would see what it mounts.
 pub(crate) fn within(namespace: &str, command: &Command) -> Command {
-    let mut outer = Command::new("ip");
-    outer.args(["netns", "exec", namespace]);
+    let mut outer = Command::new("nsenter");
+    outer.arg(format!("--net={NAMES}/{namespace}")).arg("--");
     through(outer, command)
 }
 
@@ -224,7 +226,7 @@ fn limit(place: &[&str], link: &str, megabits: Option<u32>) -> Result<()> {
 /// The process ids of everything that runs in a namespace; nothing where there is none.
 pub(crate) fn pids(namespace: &str) -> Vec<i32> {
     let of = |file: &Path| std::fs::metadata(file).ok().map(|m| (m.st_dev(), m.st_ino()));
-    let Some(own) = of(&Path::new("/run/netns").join(namespace)) else { return Vec::new() };
+    let Some(own) = of(&Path::new(NAMES).join(namespace)) else { return Vec::new() };
     let is_inside = |process: &PathBuf| of(&process.join("ns/net")) == Some(own);
     let inside = processes::folders().into_iter().flatten().filter(is_inside);
     inside.filter_map(|p| p.file_name()?.to_str()?.parse().ok()).collect()

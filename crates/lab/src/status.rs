@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::namespaces;
 use crate::osd::volume;
 use crate::pairs::array::{self, LunStatus};
-use crate::pairs::place::{Controller, Node};
+use crate::pairs::place::{Controller, Node, osd_lun};
 use crate::pairs::{agents, daemons, osds};
 use crate::process::Process;
 use crate::state::State;
@@ -231,8 +231,17 @@ pub fn caches(dir: &Path) -> Result<Vec<(String, Cache)>> {
     let at = Layout::at(dir)?;
     let state = State::of(&at)?;
     anyhow::ensure!(state.config.cache.is_some(), "the lab has no caches: bring one up with --cache SIZE");
-    let cache = |id: u32| Cache { runtime_dir: at.run(), volume: volume(id) };
-    Ok(state.osds.iter().map(|(id, _)| (format!("osd.{id}"), cache(*id))).collect())
+    let cache = |id: u32| match state.config.pairs {
+        0 => Some(Cache { runtime_dir: at.run(), volume: volume(id) }),
+        // With the controller that runs the OSD.
+        pairs => {
+            let (host, _) = osds::daemons(&state, id).into_iter().next()?;
+            let on = Controller::named(&host, pairs)?;
+            Some(Cache { runtime_dir: on.run(&at), volume: osd_lun(id) })
+        }
+    };
+    let all = state.osds.iter().filter_map(|(id, _)| Some((format!("osd.{id}"), cache(*id)?)));
+    Ok(all.collect())
 }
 
 /// Environment in which stock tools speak to a lab's cluster: names and values.

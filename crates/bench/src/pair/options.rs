@@ -24,9 +24,12 @@ pub struct Options {
     /// Monitors: one lies on none of the controllers, several on the first controllers of nodes [default: with --failures 3, or 1 with two nodes; else 1]
     #[arg(long, value_name = "N")]
     pub mons: Option<u32>,
-    /// Operations a second on each image
+    /// Operations a second on each image and volume
     #[arg(long, value_name = "N", default_value_t = 30, requires = "failures")]
     pub rate: u32,
+    /// Bytes of the volume that each controller serves, or off
+    #[arg(long, value_name = "SIZE|off", default_value = "1g")]
+    pub volumes: String,
     /// Seconds of a freeze
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds, requires = "failures")]
     pub freeze: Duration,
@@ -36,6 +39,9 @@ pub struct Options {
     /// Check the stores of the OSDs of a row once it is over: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"], requires = "failures")]
     pub fsck: String,
+    /// Put each OSD behind a cache of so many bytes, which keeps what is written as long as it can
+    #[arg(long, value_name = "SIZE")]
+    pub osd_cache: Option<String>,
     /// An option of Ceph in the labs, as mon.mon_lease=1 (repeatable)
     #[arg(long, value_name = "SECTION.OPTION=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
@@ -45,6 +51,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Bytes of each volume; nothing: there are none.
+    pub(crate) fn volumes(&self) -> Option<String> {
+        Some(self.volumes.clone()).filter(|bytes| bytes != "off")
+    }
+
     /// The rows, in the order in which they are played.
     pub(crate) fn rows(&self) -> Vec<Row> {
         ROWS.into_iter().filter(|row| self.rows.is_empty() || self.rows.contains(row)).collect()

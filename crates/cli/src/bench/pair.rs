@@ -21,8 +21,8 @@ use std::process::ExitCode;
 /// as it gets. Missed goals are printed as MISS and are no error. All sizes of one figure take about 20 minutes.
 ///
 /// Failures: brings up a lab of pairs and makes each fault several times. Start state: all roles NORMAL, all placement groups
-/// active and clean. The client writes and reads 4 KiB by librbd at fixed times, 30 % reads, on an image of three copies and on one
-/// of two. Each read is compared with the last acknowledged write and those under way, and at the end every block that was
+/// active and clean. The client writes and reads 4 KiB at fixed times, 30 % reads, by librbd on an image of three copies and on one
+/// of two, and by NBD on the volume of the controller that fails. Each read is compared with the last acknowledged write and those under way, and at the end every block that was
 /// written is read back. The longest operation counts from when it was due. Exit status 1: a run lost data, read it wrong, had
 /// a late write land, left a store that fsck finds damaged, or was not played to its end. A target that was missed is printed as MISSED and is no error.
 /// Takes about 90 minutes.
@@ -32,8 +32,9 @@ use std::process::ExitCode;
   stock        the same without agents, back at 45 s  freeze       a controller stands still, 60 s, and goes on
   osd          the process of an OSD is killed        power        both controllers lose their power, back at 40 s
   disk         a LUN answers with errors, 20 s        giveback     taken over by order, and given back
-  nic          both links of a controller are cut,    array-cycle  an array loses its power, and has it again
-               its processes live on, 20 s
+  disk-volume  the LUN of a volume's cache answers    array-cycle  an array loses its power, and has it again
+               with errors, 20 s
+  nic          both links of a controller are cut, its processes live on, 20 s
 
 In nic, freeze and giveback nobody can cut the partner's power: the reservation alone holds.
 
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Read and write images until standard input says 'stop' or ends, and print what was seen
+/// Read and write images and volumes until standard input says 'stop' or ends, and print what was seen
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
     #[command(flatten)]
