@@ -125,7 +125,7 @@ fn writes_are_answered_durably_on_the_array() {
     let alone = &points[0]["runs"][0]["counted"];
     assert!(number(&alone["flushes"]) >= number(&alone["acks"]), "an answer without a flush: {alone}");
     let dirty = points[1]["runs"][0]["counted"]["dirty"][0].as_f64();
-    assert!(dirty > Some(0.5), "the journal was not full: {dirty:?}");
+    assert!(dirty > Some(0.2), "the journal was not filled: {dirty:?}");
 }
 
 #[test]
