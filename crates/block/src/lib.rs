@@ -14,6 +14,7 @@ pub mod lease;
 mod mailbox;
 mod mapped;
 pub mod masked_head;
+pub mod mirror;
 pub mod mounts;
 mod op;
 pub mod processes;

@@ -1,0 +1,19 @@
+//! A device on two legs: one on this controller's array, one on its partner's. A write is acknowledged once both have it.
+//!
+//! [`Machine`] decides, without any I/O; [`decide`] says at an open which leg may be believed. The note of a leg is a
+//! [`Mark`]; its bytes are in `loligo-format`.
+
+mod device;
+mod flaw;
+mod io;
+mod legs;
+mod live;
+mod machine;
+mod mark;
+
+pub use device::MirroredDevice;
+pub use flaw::{Flaw, Flaws};
+pub use io::MirroredIo;
+pub use legs::{Mirror, MirrorView, Setup, StoreMark, Tell};
+pub use machine::{Access, Action, Change, Machine, MirrorState, OpId, Policy, Settings, Time};
+pub use mark::{Leg, Mark, MarkState, Opening, Refused, Seen, decide};
