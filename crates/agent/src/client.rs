@@ -3,6 +3,7 @@
 use crate::status::{HistoryEntry, Status};
 use anyhow::{Result, bail};
 use loligo_client::client::Client;
+use loligo_client::names;
 use loligo_client::outcome::Ended;
 use loligo_pair::machine::Order;
 use std::path::Path;
@@ -24,6 +25,21 @@ impl AgentClient {
             )));
         }
         Ok(AgentClient(Client::over("the agent of the pair", path)?))
+    }
+
+    /// The agent that runs in the daemon of this host.
+    ///
+    /// # Errors
+    /// If no daemon listens.
+    pub fn of_daemon() -> Result<AgentClient> {
+        let path = names::socket_of(names::SOCKET)?;
+        if let Err(why) = std::os::unix::net::UnixStream::connect(&path) {
+            bail!(Ended::refused(format!(
+                "no loligod answers at {} ({why}): start it, or name the pair's file and side by --config and --as",
+                path.display()
+            )));
+        }
+        Ok(AgentClient(Client::over("loligod", &path)?))
     }
 
     /// How it is.

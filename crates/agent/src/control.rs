@@ -7,8 +7,7 @@
 //! | `POST /v1/pair/keep` | the daemon tells a value of a volume that was set by command: it is on the quorum LUN |
 //! | `POST /v1/pair/takeover`, `POST /v1/pair/giveback` | the order is taken; the status says what comes of it |
 
-use crate::executor::Word;
-use crate::history::History;
+use crate::handle::Handle;
 use crate::keeper::Keeper;
 use crate::status::Status;
 use anyhow::{Context, Result};
@@ -17,15 +16,10 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use loligo_client::api::volume::Keep;
-use loligo_pair::machine::{Event, Order};
+use loligo_pair::machine::Order;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
-
-/// The time that the main loop has to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The socket; its file goes with it.
 #[derive(Debug)]
@@ -40,8 +34,7 @@ impl Drop for Socket {
 
 #[derive(Debug, Clone)]
 struct Asked {
-    words: Sender<Word>,
-    history: History,
+    agent: Handle,
     keeper: Keeper,
 }
 
@@ -55,7 +48,7 @@ fn refused(why: &str) -> Refused {
 ///
 /// # Errors
 /// If it cannot be had.
-pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History, keeper: Keeper) -> Result<Socket> {
+pub(crate) fn serve(path: &Path, agent: Handle, keeper: Keeper) -> Result<Socket> {
     // The folder's lock says that nobody listens there.
     let _ = std::fs::remove_file(path);
     let listener = std::os::unix::net::UnixListener::bind(path)
@@ -68,7 +61,7 @@ pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History, keeper: 
         .route("/v1/pair/keep", post(keep))
         .route("/v1/pair/takeover", post(takeover))
         .route("/v1/pair/giveback", post(giveback))
-        .with_state(Asked { words, history, keeper });
+        .with_state(Asked { agent, keeper });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _inside = runtime.enter();
@@ -86,17 +79,16 @@ pub(crate) fn serve(path: &Path, words: Sender<Word>, history: History, keeper: 
 }
 
 async fn status(State(asked): State<Asked>) -> Result<Json<Status>, Refused> {
-    let (back, answer) = channel();
-    asked.words.send(Word::Status(back)).map_err(|_| refused("the agent is ending"))?;
-    let wait = tokio::task::spawn_blocking(move || answer.recv_timeout(PATIENCE));
+    let wait = tokio::task::spawn_blocking(move || asked.agent.status());
     match wait.await {
         Ok(Ok(status)) => Ok(Json(status)),
-        _ => Err(refused("the agent does not answer: its log says why")),
+        Ok(Err(why)) => Err(refused(&format!("{why:#}"))),
+        Err(_) => Err(refused("the agent does not answer: its log says why")),
     }
 }
 
 async fn entries(State(asked): State<Asked>) -> Json<Value> {
-    Json(json!(asked.history.entries()))
+    Json(json!(asked.agent.history()))
 }
 
 async fn keep(State(asked): State<Asked>, Json(keep): Json<Keep>) -> Result<Json<Value>, Refused> {
@@ -119,6 +111,6 @@ async fn giveback(State(asked): State<Asked>) -> Result<Json<Value>, Refused> {
 }
 
 fn order(asked: &Asked, order: Order) -> Result<Json<Value>, Refused> {
-    asked.words.send(Word::Event(Event::Wanted(order))).map_err(|_| refused("the agent is ending"))?;
+    asked.agent.order(order).map_err(|why| refused(&format!("{why:#}")))?;
     Ok(Json(json!({ "ordered": order })))
 }

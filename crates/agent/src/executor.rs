@@ -255,6 +255,15 @@ impl UnitThread {
             self.is_up = true;
             self.found();
         }
+        // The address is announced by the owner alone.
+        if self.is_up && self.runner.is_shut() && self.holds_all() {
+            self.runner.open();
+        }
+    }
+
+    fn holds_all(&self) -> bool {
+        let proof = loligo_pair::machine::Proof::Held;
+        self.its_luns.iter().all(|lun| self.luns.prove(*lun, proof).is_ok())
     }
 
     /// Tells that it runs, if it does.

@@ -2,9 +2,9 @@
 
 use crate::status::HistoryEntry;
 use anyhow::{Context, Result};
-use loligo_pair::machine::Notice;
+use loligo_pair::machine::{Notice, RoleName};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -23,6 +23,16 @@ pub struct History(Arc<Mutex<Inner>>);
 struct Inner {
     entries: VecDeque<HistoryEntry>,
     file: File,
+    told: Told,
+}
+
+/// Numbers of what was told since this run began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Changes of role, by the role that they led to.
+    pub roles: BTreeMap<RoleName, u64>,
+    /// Alarms.
+    pub alarms: u64,
 }
 
 impl History {
@@ -44,7 +54,7 @@ impl History {
         }
         let file = File::options().create(true).append(true).open(&path);
         let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
-        Ok(History(Arc::new(Mutex::new(Inner { entries, file }))))
+        Ok(History(Arc::new(Mutex::new(Inner { entries, file, told: Told::default() }))))
     }
 
     /// Adds an entry. A disk that is full loses it from the file alone.
@@ -54,6 +64,11 @@ impl History {
             .map_or(0, |d| d.as_millis() as u64);
         let entry = HistoryEntry { at_ms, notice };
         let mut inner = self.0.lock();
+        match &entry.notice {
+            Notice::Role { to, .. } => *inner.told.roles.entry(*to).or_default() += 1,
+            Notice::Alarm(_) => inner.told.alarms += 1,
+            Notice::Step(_) => {}
+        }
         if let Ok(mut line) = serde_json::to_vec(&entry) {
             line.push(b'\n');
             let _ = inner.file.write_all(&line);
@@ -67,5 +82,10 @@ impl History {
     /// All entries, the oldest first.
     pub fn entries(&self) -> Vec<HistoryEntry> {
         self.0.lock().entries.iter().cloned().collect()
+    }
+
+    /// What was told since this run began.
+    pub fn told(&self) -> Told {
+        self.0.lock().told.clone()
     }
 }

@@ -6,7 +6,7 @@
 //! * [`osd`] and [`volume`] are those that are run; a volume has an [`address`], and [`values`] that are [`kept`] on the array.
 //! * [`wire`] is a heartbeat as bytes.
 //! * [`setup`] registers the keys, and takes them away.
-//! * [`status`] and [`history`] are what operators see, by the socket of `control`.
+//! * [`status`] and [`history`] are what operators see, by the socket of `control`, or by a [`handle`] in the same process.
 
 pub mod address;
 pub mod cancel;
@@ -14,6 +14,7 @@ pub mod client;
 pub mod config;
 mod control;
 pub mod executor;
+pub mod handle;
 pub mod history;
 pub mod keeper;
 pub mod kept;

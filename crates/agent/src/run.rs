@@ -2,6 +2,7 @@
 
 use crate::config::PairConfig;
 use crate::executor::{Executor, Word};
+use crate::handle::Handle;
 use crate::history::History;
 use crate::keeper::Keeper;
 use crate::status;
@@ -21,11 +22,12 @@ use std::time::{Duration, Instant};
 /// Between two ticks.
 const TICK: Duration = Duration::from_millis(25);
 
-/// Runs the agent of `me` until `stop` is set; what runs on this side goes on then. `ready` is called once it serves its socket.
+/// Runs the agent of `me` until `stop` is set or its handle says so; what runs on this side goes on then. `ready` is called with the
+/// handle once the socket is served.
 ///
 /// # Errors
 /// If the pair's file makes no sense, or an address or socket cannot be had.
-pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce()) -> Result<()> {
+pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Handle)) -> Result<()> {
     let config = Arc::new(config);
     let own = &config.controller[&me];
     std::fs::create_dir_all(&own.run).with_context(|| format!("{} cannot be made", own.run.display()))?;
@@ -36,13 +38,14 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce())
     let links = links(&config, me, &wire, &words)?;
     let history = History::open(&own.run)?;
     let keeper = Keeper::new(&config, me)?;
-    let _socket = crate::control::serve(&config.socket(me), words.clone(), history.clone(), keeper)?;
+    let handle = Handle::new(words.clone(), history.clone());
+    let _socket = crate::control::serve(&config.socket(me), handle.clone(), keeper)?;
     let executor = Executor::start(config.clone(), me, words)?;
     let start = Instant::now();
     let clock = || start.elapsed().as_millis() as Millis;
     let mut machine = Machine::new(plan, clock(), next_run(&own.run)?);
     let mut limits: BTreeMap<Job, Instant> = BTreeMap::new();
-    ready();
+    ready(handle);
     while stop.check().is_ok() {
         let event = match inbox.recv_timeout(TICK) {
             Ok(Word::Event(event)) => event,

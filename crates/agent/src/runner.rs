@@ -69,6 +69,22 @@ impl Runner {
         }
     }
 
+    /// True if it runs and clients cannot come: [`Runner::open`] mends that, on the side that holds its LUNs.
+    pub fn is_shut(&mut self) -> bool {
+        match self {
+            Runner::Osd(_) => false,
+            Runner::Volume(volume) => volume.is_shut(),
+        }
+    }
+
+    /// Has clients come.
+    pub fn open(&self) {
+        match self {
+            Runner::Osd(_) => {}
+            Runner::Volume(volume) => volume.open(),
+        }
+    }
+
     /// Ends it at once, and returns once it is gone.
     pub fn kill(&mut self) -> Answer {
         match self {

@@ -34,6 +34,8 @@ pub struct PartnerStatus {
     pub role: RoleName,
     /// It says that nothing runs there.
     pub stopped: bool,
+    /// Names of the units that run there, as it said last.
+    pub running: Vec<String>,
     /// Milliseconds since a monitor had answered it, as it said last.
     pub monitor_age_ms: Option<Millis>,
 }
@@ -79,6 +81,11 @@ pub fn of(pair: &str, machine: &Machine) -> Status {
         heard,
         role: beat.role,
         stopped: beat.stopped,
+        running: plan
+            .ids()
+            .filter(|id| beat.running & 1u64 << (id.0 & 63) != 0)
+            .map(|id| plan.unit(id).name.clone())
+            .collect(),
         monitor_age_ms: beat.monitor_age,
     });
     let units = plan.ids().map(|id| {

@@ -40,6 +40,8 @@ pub struct Volume {
     floating: Option<Floating>,
     devices: Vec<PathBuf>,
     looked: Option<Instant>,
+    /// When its sockets were last asked about.
+    asked: Option<Instant>,
 }
 
 /// The daemon's word on the volume.
@@ -76,6 +78,7 @@ impl Volume {
             floating,
             devices: devices.cloned().collect(),
             looked: None,
+            asked: None,
         })
     }
 
@@ -226,6 +229,23 @@ impl Volume {
             Found::Is(..) | Found::Nothing | Found::NoDaemon => {
                 Some(if self.array_error().is_some() { Cause::Array } else { Cause::Other })
             }
+        }
+    }
+
+    /// True if it is served and clients cannot come: it was started by another hand, which knows nothing of the address.
+    pub fn is_shut(&mut self) -> bool {
+        if self.floating.is_none() || self.asked.is_some_and(|at| at.elapsed() < WATCH) {
+            return false;
+        }
+        self.asked = Some(Instant::now());
+        matches!(self.look(), Found::Is(Status::Serving))
+            && self.daemon().is_ok_and(|daemon| daemon.bind(&self.name, &WhichSocket::default()).is_err())
+    }
+
+    /// Has clients come. This side must hold its LUNs.
+    pub fn open(&self) {
+        if let Err(why) = self.daemon().and_then(|daemon| self.open_doors(&daemon)) {
+            tracing::warn!(volume = self.name, "clients cannot come: {why:#}");
         }
     }
 

@@ -7,9 +7,10 @@ use loligo_agent::client::AgentClient;
 use loligo_agent::config::PairConfig;
 use loligo_agent::setup::{self, Done};
 use loligo_agent::status::{HistoryEntry, Status};
-use loligo_client::outcome::Ended;
+use loligo_bench::pair::drill::{self, DrillOptions, NotReady, Stage};
+use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
-use loligo_log::{flush_output, outln};
+use loligo_log::{flush_output, out, outln};
 use loligo_pair::machine::{Notice, Order, RoleName};
 use loligo_pair::plan::Side;
 use serde_json::json;
@@ -41,9 +42,9 @@ struct Of {
     /// The pair's file, the same on both controllers
     #[arg(long, value_name = "FILE", default_value = "/etc/loligo/pair.toml")]
     config: PathBuf,
-    /// The controller that this is: a or b
+    /// The controller that is meant: a or b [default for what asks an agent: the one in this host's loligod]
     #[arg(long = "as", value_name = "SIDE")]
-    side: Side,
+    side: Option<Side>,
 }
 
 impl Of {
@@ -52,8 +53,15 @@ impl Of {
             .map_err(|why| why.context(Ended::refused("the pair's file cannot be used".to_owned())))
     }
 
+    fn side(&self) -> Result<Side> {
+        self.side.context(Ended::with(Outcome::Usage, "which controller is this? Give --as a or --as b"))
+    }
+
     fn agent(&self) -> Result<AgentClient> {
-        AgentClient::at(&self.read()?.socket(self.side))
+        match self.side {
+            Some(side) => AgentClient::at(&self.read()?.socket(side)),
+            None => AgentClient::of_daemon(),
+        }
     }
 }
 
@@ -113,6 +121,21 @@ enum Command {
         #[command(flatten)]
         json: Json,
     },
+    /// Have something fail under a client that checks what it reads, and give everything back
+    ///
+    /// Makes an image in the pool, writes and reads it at fixed times, and reads all of it back at the end. A takeover is ordered
+    /// and given back; an OSD or a volume of this controller is ended at once, and its agent starts it again. Prints how long
+    /// that took, and the longest operations. Nothing is done unless both controllers are NORMAL with their own units and
+    /// every placement group is active and clean. Runs on a controller, beside its agent. Exit status 1: something was lost, stale or refused.
+    Drill {
+        #[command(flatten)]
+        of: Of,
+        #[command(flatten)]
+        options: DrillOptions,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Give the partner's units back to it
     Giveback {
         #[command(flatten)]
@@ -130,7 +153,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         Command::Run { of } => {
             let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
-            loligo_agent::run::run(of.read()?, of.side, &stop, || {
+            loligo_agent::run::run(of.read()?, of.side()?, &stop, |_| {
                 outln!("ready");
                 flush_output();
             })?;
@@ -144,6 +167,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let entries = of.agent()?.history()?;
             show(json, json!({ "entries": entries }), || entries.iter().for_each(print_entry))?;
         }
+        Command::Drill { of, options, json } => return drill(&of, &options, json),
         Command::Takeover { of, wait, json } => order(&of, Order::Takeover, wait, json)?,
         Command::Giveback { of, wait, json } => order(&of, Order::Giveback, wait, json)?,
     }
@@ -153,8 +177,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 fn set_up(of: &Of, dry_run: bool, undo: bool, json: Json) -> Result<()> {
     let config = of.read()?;
     let done = match undo {
-        true => setup::unregister(&config, of.side, dry_run)?,
-        false => setup::register(&config, of.side, dry_run)?,
+        true => setup::unregister(&config, of.side()?, dry_run)?,
+        false => setup::register(&config, of.side()?, dry_run)?,
     };
     let words = || {
         let would = if dry_run { "would be: " } else { "" };
@@ -166,6 +190,31 @@ fn set_up(of: &Of, dry_run: bool, undo: bool, json: Json) -> Result<()> {
         }
     };
     json.done(json!({ "done": done, "dry_run": dry_run }), words)
+}
+
+fn drill(of: &Of, options: &DrillOptions, json: bool) -> Result<ExitCode> {
+    let (config, agent) = (of.read()?, of.agent()?);
+    let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
+    let program = std::env::current_exe().context("the path of this program")?;
+    let status = agent.status()?;
+    if status.pair != config.pair {
+        bail!(Ended::refused(format!(
+            "{} is of the pair {}, and the agent of {}: name its file by --config",
+            of.config.display(),
+            config.pair,
+            status.pair
+        )));
+    }
+    let stage = Stage { config: &config, side: status.side, agent: &agent, program, stop: &stop };
+    let outcome = drill::drill(&stage, options).map_err(|why| match why.downcast_ref::<NotReady>() {
+        Some(refusal) => Ended::refused(refusal.to_string()).into(),
+        None => why,
+    })?;
+    show(json, &outcome, || {
+        out!("{}\n", outcome.table().text());
+        outcome.client_errors.iter().for_each(|error| outln!("error of the client: {error}"));
+    })?;
+    Ok(if outcome.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Gives an order, and waits until the role says that it was carried out, or refused.

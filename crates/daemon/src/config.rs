@@ -5,6 +5,7 @@ use crate::exclusive::Exclusive;
 use anyhow::{Context, Result, anyhow};
 use loligo_client::api::definition::VolumeConfig;
 use loligo_client::toml_error::not_toml;
+use loligo_pair::plan::Side;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,6 +20,9 @@ pub const DEFAULT_PATH: &str = "/etc/loligo/loligod.toml";
 pub struct Config {
     /// Settings that concern all volumes.
     pub daemon: DaemonConfig,
+    /// The pair that this host is a controller of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<PairSection>,
     /// The volumes by name.
     #[serde(rename = "volume")]
     pub volumes: BTreeMap<String, VolumeConfig>,
@@ -37,6 +41,28 @@ pub struct DaemonConfig {
     /// The address at which Prometheus text is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
+}
+
+/// The pair that a host is a controller of: its agent runs in the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PairSection {
+    /// The pair's file, the same on both controllers.
+    #[serde(default = "pair_file")]
+    pub file: PathBuf,
+    /// The controller that this host is.
+    pub side: Side,
+}
+
+fn pair_file() -> PathBuf {
+    "/etc/loligo/pair.toml".into()
+}
+
+impl PairSection {
+    /// A path that is not whole begins at the folder of the daemon's file.
+    pub(super) fn begin_in(&mut self, dir: &Path) {
+        self.file = dir.join(&self.file);
+    }
 }
 
 impl Config {
@@ -61,6 +87,7 @@ impl Config {
     fn parse_in(text: &str, dir: &Path) -> Result<Config> {
         let mut config: Config = toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)))?;
         config.volumes.values_mut().for_each(|volume| volume.begin_in(dir));
+        config.pair.iter_mut().for_each(|pair| pair.begin_in(dir));
         let mut taken = Exclusive::default();
         for (name, volume) in &config.volumes {
             taken.add(name, volume).with_context(|| format!("[volume.{name}]"))?;

@@ -5,7 +5,8 @@
 
 use crate::config::Config;
 use crate::control::ControlThread;
-use crate::metrics::{self, Scraped};
+use crate::metrics::{self, Scrape, Scraped};
+use crate::pair::PairAgent;
 use crate::registry::Registry;
 use crate::remembered::with_overrides;
 use crate::sections::Sections;
@@ -37,6 +38,8 @@ pub(crate) struct Daemon {
     pub(crate) control: ControlThread,
     pub(crate) memory: Arc<Registry>,
     pub(crate) volumes: Arc<Volumes>,
+    /// The agent, on a controller of a pair.
+    pub(crate) pair: Option<PairAgent>,
 }
 
 /// The folder in which the daemon keeps what it remembers: `state-dir` of the configuration, else `$LOLIGO_STATE_DIR`, else
@@ -118,10 +121,11 @@ impl Daemon {
         self.volumes.find(name).map(|known| known.supervisor)
     }
 
-    /// Every volume, for a scrape.
-    pub(crate) fn scraped(&self) -> Vec<Scraped> {
+    /// Every volume and the pair, for a scrape.
+    pub(crate) fn scraped(&self) -> Scrape {
         let of = |e: &Arc<Supervisor>| Scraped { name: e.name.clone(), state: e.status(), app: e.app() };
-        self.supervisors().iter().map(of).collect()
+        let volumes = self.supervisors().iter().map(of).collect();
+        Scrape { volumes, pair: self.pair.as_ref().and_then(PairAgent::numbers) }
     }
 
     pub(crate) fn statuses(&self) -> Vec<Status> {

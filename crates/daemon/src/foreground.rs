@@ -1,7 +1,7 @@
 //! `loligo serve`: one volume in the foreground.
 
 use crate::control::ControlThread;
-use crate::metrics::{self, Scraped, Served};
+use crate::metrics::{self, Scrape, Scraped, Served};
 use crate::{descriptors, systemd};
 use anyhow::{Context, Result};
 use loligo_client::api::status::Status;
@@ -30,7 +30,8 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mut volume = Volume::start(options, &signals, &control, &|_| Ok(()))?;
     let app = volume.app.clone();
     let served: Served = Arc::new(move || {
-        vec![Scraped { name: app.name.clone(), state: Status::Serving, app: Some(app.clone()) }]
+        let volume = Scraped { name: app.name.clone(), state: Status::Serving, app: Some(app.clone()) };
+        Scrape { volumes: vec![volume], pair: None }
     });
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
     // The reader may have closed the pipe; the volume is served all the same.

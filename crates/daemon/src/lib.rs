@@ -19,6 +19,7 @@ mod listed;
 mod metrics;
 mod missing_pool;
 mod ownership;
+mod pair;
 mod pools;
 mod registry;
 mod remembered;

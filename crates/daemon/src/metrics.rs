@@ -1,7 +1,10 @@
-//! The numbers of volumes as Prometheus text.
+//! The numbers of volumes and of a pair as Prometheus text.
+
+mod pair;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use loligo_agent::history::Told;
 use loligo_block::keyed;
 use loligo_block::keys::METRICS;
 use loligo_client::api::status::Status;
@@ -44,8 +47,23 @@ pub(crate) struct Scraped {
     pub(crate) app: Option<Arc<VolumeState>>,
 }
 
-/// The volumes that a scrape tells of.
-pub(crate) type Served = Arc<dyn Fn() -> Vec<Scraped> + Send + Sync>;
+/// The agent of a pair as a scrape tells of it.
+#[derive(Debug)]
+pub(crate) struct PairNumbers {
+    pub(crate) status: loligo_agent::status::Status,
+    pub(crate) told: Told,
+}
+
+/// All that a scrape tells of.
+#[derive(Default)]
+pub(crate) struct Scrape {
+    pub(crate) volumes: Vec<Scraped>,
+    /// On a controller of a pair whose agent answers.
+    pub(crate) pair: Option<PairNumbers>,
+}
+
+/// The way a scrape asks.
+pub(crate) type Served = Arc<dyn Fn() -> Scrape + Send + Sync>;
 
 /// Listens for scrapers, on whatever address of this host is said.
 ///
@@ -137,11 +155,11 @@ fn write(mut row: MetricEncoder<'_>, kind: MetricType, value: &Value) -> Result<
 }
 
 /// The text of a scrape.
-pub(crate) fn text(volumes: &[Scraped]) -> String {
+pub(crate) fn text(scrape: &Scrape) -> String {
     let mut all = Families::default();
     let build = (vec![("version", env!("CARGO_PKG_VERSION").to_owned())], Value::Number(1.0));
     all.put("build_info", MetricType::Gauge, "always 1; the version is a label", [build]);
-    for Scraped { name, state, app } in volumes {
+    for Scraped { name, state, app } in &scrape.volumes {
         let rows = Status::WORDS.map(|word| {
             let labels = vec![("volume", name.clone()), ("state", word.to_owned())];
             (labels, Value::Number(f64::from(u8::from(word == state.word()))))
@@ -150,6 +168,9 @@ pub(crate) fn text(volumes: &[Scraped]) -> String {
         if let Some(app) = app {
             add(&mut all, app);
         }
+    }
+    if let Some(pair) = &scrape.pair {
+        pair::add(&mut all, pair);
     }
     let mut registry = Registry::with_prefix("loligo");
     registry.register_collector(Box::new(all));
@@ -224,7 +245,7 @@ mod tests {
             state,
             app: None,
         });
-        let text = text(&volumes);
+        let text = text(&Scrape { volumes: volumes.into(), pair: None });
         for row in [
             "# TYPE loligo_volume_state gauge",
             "loligo_volume_state{volume=\"a\",state=\"waiting\"} 1",

@@ -6,6 +6,7 @@ use crate::daemon::{Daemon, DaemonOptions, bind_metrics, state_dir};
 use crate::descriptors;
 use crate::folder::Folder;
 use crate::metrics::Served;
+use crate::pair::{self, PairAgent, PairThread};
 use crate::registry::Registry;
 use crate::sections::Sections;
 use crate::state::StateFile;
@@ -50,6 +51,8 @@ const HANGS: Duration = Duration::from_secs(5);
 /// If the daemon itself cannot start. A volume that cannot start is refused alone.
 pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let sections = Sections::load(&options.config)?;
+    let pair = sections.right.pair.as_ref().map(|it| Ok::<_, anyhow::Error>((pair::read(it)?, it.side)));
+    let pair = pair.transpose()?;
     // The thread of the log carries no request out: it need not inherit what follows.
     loligo_log::begin_service().context("starting the thread of the log")?;
     // Before any other thread: what is set here they inherit.
@@ -74,6 +77,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         control: control.clone(),
         memory: Registry::new(file, state, volumes.clone(), sections.right.daemon.identity.clone()),
         volumes,
+        pair: pair.as_ref().map(|_| PairAgent::new()),
     });
     daemon.begin(&sections)?;
     look_after(&daemon, sections)?;
@@ -81,8 +85,13 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let ListenAddr::Unix(path) = socket.addr().clone() else { bail!("the control socket has no path") };
     let _api = control.serve(socket, router(daemon.clone()))?;
     tracing::debug!(socket = %path.display(), "the API is served");
+    // It asks this daemon for the pair's volumes, by the same socket as everybody.
+    let agent = pair.zip(daemon.pair.clone());
+    let agent = agent.map(|((config, side), agent)| PairThread::start(config, side, agent)).transpose()?;
     serve(&daemon, &caught, &mut scrapes)?;
     drop(scrapes);
+    // Before the volumes: what ends then is not to be started again.
+    agent.into_iter().for_each(|mut agent| agent.end());
     stop(&daemon, &caught);
     Ok(if daemon.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

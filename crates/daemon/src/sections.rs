@@ -1,6 +1,6 @@
 //! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
 
-use crate::config::{Config, DaemonConfig, read};
+use crate::config::{Config, DaemonConfig, PairSection, read};
 use crate::device_ids::DeviceIds;
 use crate::exclusive::{Exclusive, readable_things, things};
 use crate::remembered::with_overrides;
@@ -18,6 +18,7 @@ use toml::{Table, Value};
 #[serde(deny_unknown_fields, default)]
 struct Raw {
     daemon: DaemonConfig,
+    pair: Option<PairSection>,
     volume: BTreeMap<String, Table>,
 }
 
@@ -51,7 +52,11 @@ impl Sections {
 
     fn parse_in(text: &str, dir: &Path) -> Result<Sections> {
         let raw: Raw = toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)))?;
-        let right = Config { daemon: raw.daemon, volumes: BTreeMap::new() };
+        let pair = raw.pair.map(|mut pair| {
+            pair.begin_in(dir);
+            pair
+        });
+        let right = Config { daemon: raw.daemon, pair, volumes: BTreeMap::new() };
         let mut sections = Sections { right, wrong: BTreeMap::new() };
         let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, table) in raw.volume {

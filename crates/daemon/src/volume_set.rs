@@ -447,6 +447,7 @@ mod tests {
             control: ControlThread::start().unwrap(),
             memory,
             volumes,
+            pair: None,
         };
         daemon.begin(&Sections::load(&config_path).unwrap()).unwrap();
         // Nobody comes from here on.

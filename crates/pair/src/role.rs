@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The name of a role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum RoleName {
     /// The array is being read.
@@ -18,6 +18,18 @@ pub enum RoleName {
     Giveback,
     /// Nothing runs here.
     Fenced,
+}
+
+impl RoleName {
+    /// All of them.
+    pub const ALL: [RoleName; 6] = [
+        RoleName::Starting,
+        RoleName::Normal,
+        RoleName::Race,
+        RoleName::Dual,
+        RoleName::Giveback,
+        RoleName::Fenced,
+    ];
 }
 
 impl std::fmt::Display for RoleName {

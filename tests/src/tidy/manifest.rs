@@ -32,11 +32,14 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
     (
         "loligo-daemon",
         &[
+            "loligo-agent",
             "loligo-block",
             "loligo-engine",
             "loligo-format",
             "loligo-client",
+            "loligo-lab",
             "loligo-log",
+            "loligo-pair",
             "loligo-export",
             "loligo-volume",
         ],
@@ -70,6 +73,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
             "loligo-export",
             "loligo-agent",
             "loligo-ceph",
+            "loligo-client",
             "loligo-pair",
             "loligo-lab",
             "loligo-log",

@@ -64,6 +64,31 @@ pub(crate) fn changes(monitors: &Monitors, from: u64) -> Result<Vec<MapChange>> 
     Ok(changes)
 }
 
+/// The reason why not every placement group is active and clean; nothing: all are, and all OSDs are up and in.
+pub(crate) fn unclean(monitors: &Monitors) -> Option<String> {
+    let text = match monitors.ask(r#"{"prefix":"status","format":"json"}"#) {
+        Ok(text) => text,
+        Err(why) => return Some(why.to_string()),
+    };
+    let status: Value = serde_json::from_str(&text).unwrap_or_default();
+    let all = status["pgmap"]["num_pgs"].as_u64().unwrap_or(0);
+    let states = status["pgmap"]["pgs_by_state"].as_array().into_iter().flatten();
+    let clean =
+        |state: &&Value| state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"));
+    let sum: u64 = states.filter(clean).filter_map(|state| state["count"].as_u64()).sum();
+    let (up, osds) = (status["osdmap"]["num_up_osds"].as_u64(), status["osdmap"]["num_osds"].as_u64());
+    let is_in = status["osdmap"]["num_in_osds"].as_u64() == osds;
+    if all > 0 && sum == all && up == osds && is_in {
+        return None;
+    }
+    let number = |n: Option<u64>| n.unwrap_or(0);
+    Some(format!(
+        "{sum} of {all} placement groups are active and clean, {} of {} OSDs up",
+        number(up),
+        number(osds)
+    ))
+}
+
 /// Of each OSD whether it is up, and in.
 fn states(map: &Value) -> BTreeMap<u64, [bool; 2]> {
     let osds = map["osds"].as_array().into_iter().flatten();

@@ -2,9 +2,11 @@
 //!
 //! [`client`] is that client, a process of its own in the lab's client namespace; `ledger` knows what each block may hold. A
 //! [`rows::Row`] is a fault with what is expected of it; `scene` is the lab; [`run`] plays a row and writes a
-//! [`record::Run`] down; [`outcome`] is the table.
+//! [`record::Run`] down; [`outcome`] is the table. A [`drill`] does one of these things to a pair that is in use.
 
 pub mod client;
+mod client_process;
+pub mod drill;
 mod ledger;
 mod map;
 mod op;

@@ -1,25 +1,21 @@
 //! Playing the rows.
 
 use super::map;
-use super::op::{self, READY, Report, STOP};
+use super::op::{self, Report};
 use super::options::Options;
 use super::outcome::{Fsck, Outcome};
 use super::record::{Run, Worst, load_average};
 use super::rows::{Phase, Plan, Row};
 use super::scene::{self, Scene};
 use crate::bed::Place;
-use crate::child::Child;
 use crate::facts::Facts;
 use crate::rng::SplitMix64;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use loligo_ceph::monitors::Monitors;
 use loligo_lab::config::LabConfig;
 use loligo_lab::fail::now_ms;
 use loligo_lab::pairs::place::Controller;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// The load runs so long before the fault.
@@ -30,8 +26,6 @@ const AFTER: Duration = Duration::from_secs(4);
 const TAKEOVER: Duration = Duration::from_secs(60);
 /// The time that all may take to be as before.
 const SETTLED: Duration = Duration::from_secs(180);
-/// The time that the client may take for its images, and for its last words.
-const CLIENT: Duration = Duration::from_secs(400);
 /// The time that monitors may take to answer again.
 const MONITORS: Duration = Duration::from_secs(60);
 /// Between two looks.
@@ -141,7 +135,7 @@ impl Player<'_> {
         }
         let before = lab.counters(victim.node)?;
         let epoch = scene::epoch(&monitors, MONITORS)?;
-        let mut client = Client::start(lab, self.options.rate, run.seed)?;
+        let mut client = lab.verify(self.options.rate, run.seed)?;
         self.place.stop.sleep(BEFORE)?;
         run.fault_ms = lab.fail(plan, victim)?;
         let given_back = self.mended(lab, plan, victim, run, osds, &monitors)?;
@@ -235,54 +229,4 @@ fn told(run: &Run, pools: &[&str]) -> String {
         run.outs,
         run.load_average[0]
     )
-}
-
-/// The client's process.
-struct Client {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Client {
-    /// Starts it, and waits until its images are written and its load runs.
-    fn start(lab: &Scene<'_>, rate: u32, seed: u64) -> Result<Client> {
-        let mut args = vec!["bench".to_owned(), "pair-client".to_owned()];
-        for pool in lab.pools() {
-            args.extend(["--image".to_owned(), lab.image(pool)]);
-        }
-        args.extend(["--rate".to_owned(), rate.to_string(), "--seed".to_owned(), seed.to_string()]);
-        let mut command = lab.client(&args)?;
-        let log = std::fs::File::options().create(true).append(true).open(lab.dir().join("client.out"))?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut child = Child::spawn(&mut command).context("starting the client")?;
-        let stdin = child.take_stdin().context("the client's standard input")?;
-        let stdout = child.take_stdout().context("the client's standard output")?;
-        let (send, lines) = channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines();
-            lines.map_while(Result::ok).try_for_each(|line| send.send(line))
-        });
-        let client = Client { child, stdin, lines };
-        let said = client.line()?;
-        ensure!(said == READY, "the client says '{said}', not '{READY}'");
-        Ok(client)
-    }
-
-    fn line(&self) -> Result<String> {
-        match self.lines.recv_timeout(CLIENT) {
-            Ok(line) => Ok(line),
-            Err(_) => bail!("the client says nothing: its words are in client.out of the lab's folder"),
-        }
-    }
-
-    /// Ends the load: what it saw.
-    fn finish(&mut self) -> Result<Report> {
-        writeln!(self.stdin, "{STOP}").context("telling the client to stop")?;
-        self.stdin.flush()?;
-        let report = serde_json::from_str(&self.line()?).context("the client's report")?;
-        // It has said all: that it ends is not waited for.
-        let _ = self.child.try_wait();
-        Ok(report)
-    }
 }

@@ -1,5 +1,6 @@
 //! The lab of a row: faults, agents, and its state between runs.
 
+use super::client_process::Client;
 use super::map;
 use super::rows::{Plan, Target};
 use crate::bed::Place;
@@ -19,8 +20,7 @@ use loligo_pair::lun::Counters;
 use loligo_pair::machine::{Order, RoleName};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Bytes of each image.
@@ -75,10 +75,6 @@ impl<'a> Scene<'a> {
 
     fn at(&self) -> Result<Layout> {
         Layout::at(&self.dir)
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     fn ceph(&self) -> Result<Ceph> {
@@ -252,7 +248,7 @@ impl<'a> Scene<'a> {
                 given_back = given_back.or(Some(at));
             }
             let wrong = match self.unsettled() {
-                wrong if wrong.is_empty() => unclean(monitors),
+                wrong if wrong.is_empty() => map::unclean(monitors),
                 wrong => Some(wrong.join("; ")),
             };
             let Some(wrong) = wrong else { return Ok(given_back) };
@@ -329,6 +325,16 @@ impl<'a> Scene<'a> {
         status::command(&self.dir, Some("client"), &self.place.binary.display().to_string(), args)
     }
 
+    /// Starts the client, and waits until its images are written and its load runs.
+    pub(crate) fn verify(&self, rate: u32, seed: u64) -> Result<Client> {
+        let mut args = vec!["bench".to_owned(), "pair-client".to_owned()];
+        for pool in self.pools() {
+            args.extend(["--image".to_owned(), self.image(pool)]);
+        }
+        args.extend(["--rate".to_owned(), rate.to_string(), "--seed".to_owned(), seed.to_string()]);
+        Client::start(self.client(&args)?, &self.dir.join("client.out"))
+    }
+
     /// The image in a pool, as the client names it.
     pub(crate) fn image(&self, pool: &str) -> String {
         format!("{pool}/{NAME}?conf={}&id={}", self.dir.join("ceph.conf").display(), up::CLIENT)
@@ -357,31 +363,6 @@ impl<'a> Scene<'a> {
 
 fn partner(of: Controller) -> Option<Controller> {
     of.node.controllers().into_iter().find(|controller| *controller != of)
-}
-
-/// The reason why not every placement group is active and clean.
-fn unclean(monitors: &Monitors) -> Option<String> {
-    let text = match monitors.ask(r#"{"prefix":"status","format":"json"}"#) {
-        Ok(text) => text,
-        Err(why) => return Some(why.to_string()),
-    };
-    let status: Value = serde_json::from_str(&text).unwrap_or_default();
-    let all = status["pgmap"]["num_pgs"].as_u64().unwrap_or(0);
-    let states = status["pgmap"]["pgs_by_state"].as_array().into_iter().flatten();
-    let clean =
-        |state: &&Value| state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"));
-    let sum: u64 = states.filter(clean).filter_map(|state| state["count"].as_u64()).sum();
-    let (up, osds) = (status["osdmap"]["num_up_osds"].as_u64(), status["osdmap"]["num_osds"].as_u64());
-    let is_in = status["osdmap"]["num_in_osds"].as_u64() == osds;
-    if all > 0 && sum == all && up == osds && is_in {
-        return None;
-    }
-    let number = |n: Option<u64>| n.unwrap_or(0);
-    Some(format!(
-        "{sum} of {all} placement groups are active and clean, {} of {} OSDs up",
-        number(up),
-        number(osds)
-    ))
 }
 
 /// The present epoch of the map of OSDs, however long the monitors take.

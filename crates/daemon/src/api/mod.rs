@@ -1,6 +1,7 @@
 //! Requests to the daemon.
 
 pub(crate) mod caches;
+mod pair;
 
 use crate::control::answer::{self, Refused, blocking, document, unknown};
 use crate::control::volume;
@@ -61,6 +62,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(resize_cache))
         .routes(routes!(change, give_up))
         .merge(caches::routes())
+        .merge(pair::routes())
 }
 
 /// The API of the daemon, below `/v1`; that of each volume is below `/v1/volumes/NAME`.

@@ -21,6 +21,8 @@ pub(super) enum Role {
     Race {
         why: String,
         failed: u32,
+        /// The operator wants it: the partner may be well, and keeps its power.
+        ordered: bool,
     },
     Dual {
         why: String,

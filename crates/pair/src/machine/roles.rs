@@ -151,7 +151,7 @@ impl Machine {
             return self.race("the partner has not taken its units back".to_owned(), failed);
         }
         if ordered && has_monitor {
-            return self.race("ordered".to_owned(), failed);
+            return self.race_for("ordered".to_owned(), failed, true);
         }
         match self.partner.verdict(self.now, self.born.max(self.awake), &self.plan) {
             Verdict::Alive => {}
@@ -218,7 +218,11 @@ impl Machine {
     }
 
     fn race(&mut self, why: String, failed: u32) {
-        self.become_role(Role::Race { why: why.clone(), failed });
+        self.race_for(why, failed, false);
+    }
+
+    fn race_for(&mut self, why: String, failed: u32, ordered: bool) {
+        self.become_role(Role::Race { why: why.clone(), failed, ordered });
         if self.plan.leaves_out(Step::Race) {
             let role = Role::Dual { why, won: 0, dead: false, well: None };
             return self.become_role(role);
@@ -227,12 +231,12 @@ impl Machine {
     }
 
     pub(super) fn raced(&mut self, answer: Answer) {
-        let Role::Race { ref why, failed } = self.role else { return };
+        let Role::Race { ref why, failed, ordered } = self.role else { return };
         let why = why.clone();
         match answer {
             Answer::Taken { generation: won, .. } => {
                 self.become_role(Role::Dual { why, won, dead: false, well: None });
-                if self.plan.power {
+                if self.plan.power && !ordered {
                     self.ask(Purpose::PowerOff, Ask::PowerOff);
                 }
             }
