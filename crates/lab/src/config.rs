@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::pairs::place::VolumeLuns;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +128,8 @@ pub struct LabConfig {
     pub volumes: Option<String>,
     /// With volumes: bytes of the cache of each, on the array.
     pub volume_cache: String,
+    /// With volumes: a mirror of each cache, on a LUN of its own.
+    pub mirror: bool,
     /// With pairs: defects of the arrays, as 'loligo lab array --defect' names them.
     pub array_defects: Vec<String>,
     /// The devices for their data.
@@ -176,6 +179,7 @@ impl Default for LabConfig {
             agents: true,
             volumes: None,
             volume_cache: "256m".to_owned(),
+            mirror: false,
             array_defects: Vec::new(),
             data: Data::Kind(Kind::File),
             rpm: 7200,
@@ -293,6 +297,15 @@ impl LabConfig {
         Ok(bytes / 4096 * 4096)
     }
 
+    /// The LUNs that an array has beside those of OSDs.
+    pub(crate) fn volume_luns(&self) -> VolumeLuns {
+        match (&self.volumes, self.mirror) {
+            (None, _) => VolumeLuns::None,
+            (Some(_), false) => VolumeLuns::Caches,
+            (Some(_), true) => VolumeLuns::Mirrored,
+        }
+    }
+
     /// The pool of the volumes' images: the one with most copies.
     pub fn volume_pool(&self) -> String {
         if self.domains() >= 3 { "r3".to_owned() } else { "r2".to_owned() }
@@ -353,6 +366,10 @@ impl LabConfig {
             self.check_pairs()?;
         } else {
             ensure!(self.volumes.is_none(), "volumes need controllers: bring up pairs with --pairs");
+            ensure!(
+                !self.mirror,
+                "mirrors are for volumes of pairs: bring them up with --pairs and --volumes"
+            );
             ensure!(self.array_defects.is_empty(), "array-defects need arrays: bring up pairs with --pairs");
         }
         ensure!(
@@ -409,6 +426,7 @@ impl LabConfig {
             "a lab with volumes has at most {} pairs, not {pairs}: their addresses are in the same network",
             MOST_PAIRS / 2
         );
+        ensure!(!self.mirror || self.volumes.is_some(), "mirrors are for volumes: add --volumes");
         self.volume_bytes()?;
         self.volume_cache_bytes()?;
         for defect in &self.array_defects {

@@ -93,7 +93,7 @@ pub(super) struct Live {
 pub(super) struct Guard {
     live: Arc<Live>,
     threads: Vec<JoinHandle<()>>,
-    ended: Receiver<()>,
+    ended: Mutex<Receiver<()>>,
 }
 
 /// The name of an operation of the device at `port`, under its `key`.
@@ -135,7 +135,7 @@ impl Live {
             setup,
         });
         let (says, ended) = channel();
-        let mut guard = Guard { live: live.clone(), threads: Vec::new(), ended };
+        let mut guard = Guard { live: live.clone(), threads: Vec::new(), ended: Mutex::new(ended) };
         for (leg, jobs) in Leg::BOTH.into_iter().zip([jobs_local, jobs_mirror]) {
             let files = whole[leg.index()].clone().zip(contents[leg.index()].clone());
             let worker = Worker { leg, files: files.map(|(w, c)| (SyncFile::new(w), SyncFile::new(c))) };
@@ -439,7 +439,8 @@ impl Drop for Guard {
         Leg::BOTH.into_iter().for_each(|leg| self.live.post(leg, Job::End));
         let deadline = Instant::now() + PATIENCE;
         for _ in 0..self.threads.len() {
-            if self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err() {
+            if self.ended.get_mut().recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err()
+            {
                 return;
             }
         }

@@ -171,8 +171,13 @@ impl Machine {
         let line = |top| new_line(settings.seed, top + 1);
         let (state, mark, there, notes) = match opened {
             Opening::New => {
-                let mark = Mark::first(set, line(0), size);
-                (State::InStep, mark, [true; 2], vec![(Leg::Local, mark), (Leg::Mirror, mark)])
+                // As a leg joins, with nothing to copy: a start that is cut off in between is followed by one that goes on.
+                let alone = Mark::first(set, line(0), size);
+                let mark = alone.in_step(alone.generation, false);
+                let stale = Mark { state: MarkState::Stale, ..alone };
+                let notes =
+                    [(Leg::Local, alone), (Leg::Mirror, stale), (Leg::Local, mark), (Leg::Mirror, mark)];
+                (State::InStep, mark, [true; 2], notes.to_vec())
             }
             Opening::InStep(mark) => {
                 let mark = mark.in_step(top, false);
@@ -322,14 +327,6 @@ impl Machine {
         self.try_again(now, out);
     }
 
-    /// The time of the next [`Machine::tick`] that may do something.
-    pub fn deadline(&self) -> Option<Time> {
-        let late = self.ops.oldest().map(|at| at + self.settings.limit);
-        let State::Alone { on } = &self.state else { return late };
-        let idle = self.may_try(on.other());
-        late.into_iter().chain(idle.then_some(self.retry_at)).min()
-    }
-
     /// Sends an operation where it belongs, or holds it.
     fn send(&mut self, id: OpId, out: &mut Vec<Action>) {
         let Some(op) = self.ops.get(id) else { return };
@@ -382,8 +379,7 @@ impl Machine {
                 }
                 (Some(Ok(())), mirror) => self.judge(now, Leg::Mirror, mirror, silent, out),
                 (local, Some(Ok(()))) => self.judge(now, Leg::Local, local, silent, out),
-                // One has failed it, and nothing is to be hoped for from the other.
-                (Some(Err(why)), None) | (None, Some(Err(why))) if silent => self.answer(id, Err(why), out),
+                // One that has failed it waits for the other: what a leg may still carry out is not over.
                 _ => {}
             },
             State::InStep => {
@@ -407,6 +403,7 @@ impl Machine {
                 }
             }
             State::Joining { to, .. } => match (of(to.other()), of(to)) {
+                (Some(Err(_)), None) if sent[to.index()] => self.judge(now, to, None, silent, out),
                 (Some(Err(why)), _) => self.answer(id, Err(why), out),
                 (Some(Ok(())), Some(Ok(()))) => self.answer(id, Ok(to.other()), out),
                 (Some(Ok(())), None) if !sent[to.index()] => self.answer(id, Ok(to.other()), out),

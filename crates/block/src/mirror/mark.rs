@@ -71,9 +71,9 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The first note of two new legs.
+    /// The first note of the first of two new legs.
     pub fn first(set: [u8; 16], line: u64, size: u64) -> Mark {
-        Mark { set, generation: 1, line, parent: 0, state: MarkState::InStep { clean: false }, size }
+        Mark { set, generation: 1, line, parent: 0, state: MarkState::Alone, size }
     }
 
     /// The note of a leg that goes on alone in a line of its own.

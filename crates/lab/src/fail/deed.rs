@@ -73,9 +73,7 @@ pub(crate) fn act(at: &Layout, state: &State, deed: &Deed) -> Result<()> {
         }
         Deed::Dark { node } => {
             let node = Node(*node);
-            array::change_fault(at, node, &node.luns(state.config.volumes.is_some()), |fault| {
-                fault.lost = true
-            })
+            array::change_fault(at, node, &node.luns(state.config.volume_luns()), |fault| fault.lost = true)
         }
     }
 }
@@ -150,10 +148,10 @@ pub(crate) fn undo(
         Deed::Dark { node } => {
             let node = Node(*node);
             array::power_cycle(at, node)?;
-            array::change_fault(at, node, &node.luns(state.config.volumes.is_some()), |fault| {
+            array::change_fault(at, node, &node.luns(state.config.volume_luns()), |fault| {
                 fault.lost = false
             })?;
-            revive(at, state, &node.luns(state.config.volumes.is_some()), others, program)
+            revive(at, state, &node.luns(state.config.volume_luns()), others, program)
         }
     }
 }

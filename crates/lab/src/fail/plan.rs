@@ -222,7 +222,7 @@ fn disk(target: &str, state: &State) -> Result<(String, Vec<Deed>)> {
     if let Some(node) = Node::all(pairs).find(|node| node.to_string() == target) {
         return Ok((
             target.to_owned(),
-            node.luns(state.config.volumes.is_some()).into_iter().map(|lun| errors(node, lun)).collect(),
+            node.luns(state.config.volume_luns()).into_iter().map(|lun| errors(node, lun)).collect(),
         ));
     }
     if let Some(home) =

@@ -37,11 +37,12 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
         state.mounts.push(path.clone());
         command.args(["--path", &format!("{}={}", controller.side.name(), path.display())]);
     }
-    for lun in node.luns(state.config.volumes.is_some()) {
+    for lun in node.luns(state.config.volume_luns()) {
         let size = match lun.as_str() {
             QUORUM => QUORUM_BYTES,
             name if name.starts_with("osd") => osd,
-            _ => cache,
+            // A leg of a mirror has a label before its cache.
+            _ => cache + if state.config.mirror { 1 << 20 } else { 0 },
         };
         command.args(["--lun", &format!("{lun}={}:{size}", node.backing(at, &lun).display())]);
     }
@@ -61,7 +62,7 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
 pub(crate) fn wait_served(at: &Layout, state: &State, node: Node, stop: &Interrupt) -> Result<()> {
     let begun = Instant::now();
     let name = node.array_name();
-    let luns = node.luns(state.config.volumes.is_some());
+    let luns = node.luns(state.config.volume_luns());
     let files: Vec<_> =
         node.controllers().iter().flat_map(|c| luns.iter().map(|lun| c.lun(at, lun))).collect();
     while !files.iter().all(|file| file.exists()) {
@@ -121,7 +122,7 @@ pub struct LunStatus {
 
 /// The LUNs of a node; nothing where its array does not answer.
 pub(crate) fn luns(at: &Layout, state: &State, node: Node) -> Option<Vec<LunStatus>> {
-    node.luns(state.config.volumes.is_some()).into_iter().map(|lun| shown(at, node, lun)).collect()
+    node.luns(state.config.volume_luns()).into_iter().map(|lun| shown(at, node, lun)).collect()
 }
 
 fn shown(at: &Layout, node: Node, lun: String) -> Option<LunStatus> {

@@ -8,6 +8,17 @@ use std::path::PathBuf;
 /// The small LUN on which the two controllers of a node race.
 pub const QUORUM: &str = "quorum";
 
+/// The LUNs of an array's volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeLuns {
+    /// There are none.
+    None,
+    /// One for the cache of each.
+    Caches,
+    /// The same, and one for the mirror of each cache.
+    Mirrored,
+}
+
 /// One of the two controllers of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -58,10 +69,16 @@ impl Node {
     }
 
     /// The names of the LUNs of its array, with those of volumes if there are any.
-    pub fn luns(self, volumes: bool) -> Vec<String> {
-        let osds = self.osds().map(osd_lun);
+    pub fn luns(self, volumes: VolumeLuns) -> Vec<String> {
         let caches = self.controllers().map(Controller::volume);
-        std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches.into_iter().filter(|_| volumes)).collect()
+        let caches = caches.into_iter().filter(|_| volumes != VolumeLuns::None);
+        let mirrors = self.controllers().map(Controller::mirror);
+        let mirrors = mirrors.into_iter().filter(|_| volumes == VolumeLuns::Mirrored);
+        std::iter::once(QUORUM.to_owned())
+            .chain(self.osds().map(osd_lun))
+            .chain(caches)
+            .chain(mirrors)
+            .collect()
     }
 
     /// The folder of its array.
@@ -130,6 +147,11 @@ impl Controller {
     /// The volume that is at home here; its LUN and its image are named so too.
     pub fn volume(self) -> String {
         format!("vol-{self}")
+    }
+
+    /// The LUN of the mirror of its volume's cache.
+    pub fn mirror(self) -> String {
+        format!("{}-mirror", self.volume())
     }
 
     /// Its number in the lab, from 0.

@@ -72,7 +72,8 @@ impl Machine {
             return;
         };
         let (to, region) = (*to, self.region(*at));
-        if self.ops.writes(&region) && !self.settings.flaws.has(Flaw::CopyUnderWrites) {
+        let late = !self.settings.flaws.has(Flaw::JoinBesideLate);
+        if self.ops.writes(&region, late) && !self.settings.flaws.has(Flaw::CopyUnderWrites) {
             return;
         }
         self.state = State::Joining { to, phase: Phase::Copying { at: region.start, under_way: true } };

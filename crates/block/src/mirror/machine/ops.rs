@@ -93,19 +93,15 @@ impl Ops {
         late.map(|(id, _)| *id).collect()
     }
 
-    /// The beginning of the oldest one whose client waits.
-    pub(super) fn oldest(&self) -> Option<Time> {
-        self.0.values().filter(|op| !op.is_answered).map(|op| op.since).min()
-    }
-
     /// True if a leg has still to answer one.
     pub(super) fn is_on(&self, leg: Leg) -> bool {
         self.0.values().any(|op| op.is_on(leg))
     }
 
-    /// True if a write to `range` is under way on any leg.
-    pub(super) fn writes(&self, range: &Range<u64>) -> bool {
-        self.0.values().filter(|op| op.is_under_way()).any(|op| match &op.access {
+    /// True if a write to `range` is under way on any leg; without `late` ones their clients must wait for it.
+    pub(super) fn writes(&self, range: &Range<u64>, late: bool) -> bool {
+        let counts = |op: &&Op| op.is_under_way() && (late || !op.is_answered);
+        self.0.values().filter(counts).any(|op| match &op.access {
             Access::Write(at) => at.start < range.end && range.start < at.end,
             Access::Read | Access::Flush => false,
         })

@@ -86,11 +86,10 @@ fn a_silent_leg_is_left_after_the_limit_and_noted_first() {
     let mut rig = Rig::new(Policy::Preferred);
     rig.write(0, 1, 0);
     rig.ok(5 * MS, 1, Leg::Local);
-    assert_eq!(rig.machine.deadline(), Some(2000 * MS));
     assert_eq!(rig.tick(1999 * MS), []);
     let asked = rig.tick(2000 * MS);
     let [Action::Note(Leg::Local, mark)] = asked[..] else { panic!("{asked:?}") };
-    assert_eq!((mark.state, mark.generation), (MarkState::Alone, 2));
+    assert_eq!((mark.state, mark.generation), (MarkState::Alone, 3));
     assert_eq!(rig.machine.state(), MirrorState::Leaving(Leg::Mirror));
     // Nothing is acknowledged before the note is durable.
     assert_eq!(rig.write(2001 * MS, 2, 512), [Action::Send(2, Leg::Local)]);
@@ -212,13 +211,13 @@ fn a_clean_stop_makes_the_next_open_trust_both() {
     let [(Leg::Local, a), (Leg::Mirror, b)] = notes[..] else { panic!("{notes:?}") };
     let opened = decide([Seen::Marked(a), Seen::Marked(b)], false, &Flaws::default());
     assert_eq!(opened, Ok(Opening::InStep(a)));
-    let (_, notes) = Machine::open(settings(Policy::Preferred), Opening::InStep(a), (a.set, SIZE, 2));
-    assert!(notes.iter().all(|(_, m)| m.generation == 3 && m.state == MarkState::InStep { clean: false }));
+    let (_, notes) = Machine::open(settings(Policy::Preferred), Opening::InStep(a), (a.set, SIZE, 3));
+    assert!(notes.iter().all(|(_, m)| m.generation == 4 && m.state == MarkState::InStep { clean: false }));
 }
 
 #[test]
 fn a_required_mirror_is_awaited_after_a_crash() {
-    let mark = Mark::first([9; 16], 5, SIZE);
+    let mark = Mark { state: MarkState::InStep { clean: false }, ..Mark::first([9; 16], 5, SIZE) };
     let on = Opening::On { leg: Leg::Local, mark, joins: true };
     let mut rig = Rig::opened(Policy::Required, on, 1);
     assert_eq!(rig.write(0, 1, 3072), [], "it is held");
@@ -229,4 +228,13 @@ fn a_required_mirror_is_awaited_after_a_crash() {
     rig.machine.noted(0, Leg::Mirror, mark, Ok(()), &mut rig.out);
     let copy = Action::Copy(Leg::Local, 0..1024);
     assert_eq!(rig.take(), [sends(1).to_vec(), vec![copy]].concat());
+}
+
+#[test]
+fn an_error_is_no_answer_while_the_other_leg_may_write() {
+    let mut rig = Rig::new(Policy::Preferred);
+    rig.write(0, 1, 0);
+    assert_eq!(rig.fails(0, 1, Leg::Local, libc::EIO), []);
+    assert_eq!(rig.tick(9000 * MS), []);
+    assert!(matches!(rig.fails(9000 * MS, 1, Leg::Mirror, libc::EIO)[..], [Action::Answer(1, Err(_))]));
 }
