@@ -42,6 +42,7 @@ pub use keyed_text::KeyedText;
 pub use mailbox::Mailbox;
 pub use mapped::{CacheDevice, CacheIo, ExtentMap, MappedDevice, MappedIo, Run};
 pub use masked_head::{CoreFile, MaskedDevice, MaskedHead, MaskedIo};
+pub use mirror::{Mark, MarkState};
 pub use op::{Completion, Op, OpKind, Submit, Tag, refuse_invalid};
 pub use ram::RamDevice;
 pub use size::parse_size;

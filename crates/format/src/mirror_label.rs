@@ -5,8 +5,7 @@ use crate::core_label::word;
 use crate::guard::{Form, newest, order};
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::{BLOCK, is_counted};
-use loligo_block::mirror::{Mark, MarkState};
-use loligo_block::{IoError, SyncIo};
+use loligo_block::{IoError, Mark, MarkState, SyncIo};
 
 /// Bytes of one copy.
 const LABEL: usize = SUPERBLOCK;

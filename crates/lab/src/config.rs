@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::pairs::place::VolumeLuns;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -215,6 +214,17 @@ pub struct OsdPlan {
     pub db: Option<PathBuf>,
     /// The device of its log; nothing: see [`LabConfig::wal`].
     pub wal: Option<PathBuf>,
+}
+
+/// The LUNs of an array's volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeLuns {
+    /// There are none.
+    None,
+    /// One for the cache of each.
+    Caches,
+    /// The same, and one for the mirror of each cache.
+    Mirrored,
 }
 
 impl LabConfig {

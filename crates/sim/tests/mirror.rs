@@ -71,6 +71,7 @@ fn each_broken_rule_is_caught() {
         Flaw::NoNote,
         Flaw::CopyUnderWrites,
         Flaw::JoinSkipsWrites,
+        Flaw::JoinBesideLate,
         Flaw::NoStaleNote,
         Flaw::NoteUnflushed,
         Flaw::JoinedLegFirst,

@@ -1,8 +1,8 @@
 //! Asynchronous I/O on a mirror: what the machine wants sent goes to a leg's file on the thread's ring.
 
-use super::legs::Mirror;
+use super::access::{Access, OpId};
 use super::live::{Bell, Live, op_id};
-use super::machine::{Access, Action, OpId};
+use super::machine::Action;
 use super::mark::Leg;
 use crate::file::DeviceFile;
 use crate::op::{refuse_group, refuse_invalid};
@@ -40,7 +40,7 @@ struct Flight {
 /// The mirror as the device of one thread.
 #[derive(Debug)]
 pub struct MirroredDevice {
-    mirror: Mirror,
+    geometry: Geometry,
     live: Arc<Live>,
     port: u32,
     bell: Arc<Bell>,
@@ -60,19 +60,18 @@ pub struct MirroredDevice {
 
 impl MirroredDevice {
     pub(super) fn new(
-        mirror: Mirror,
+        live: Arc<Live>,
+        geometry: Geometry,
         contents: [Option<DeviceFile>; 2],
         ids: [DevId; 2],
     ) -> Result<MirroredDevice, IoError> {
-        let unused = || IoError::new(IoKind::Invalid, "the mirror is not in use yet");
-        let live = mirror.live().cloned().ok_or_else(unused)?;
         let (port, bell) = live.port()?;
         let mut legs = [None, None];
         for (n, file) in contents.into_iter().enumerate() {
             legs[n] = file.map(|file| file.separate()).transpose()?.map(|file| UringFile::new(file, ids[n]));
         }
         Ok(MirroredDevice {
-            mirror,
+            geometry,
             live,
             port,
             bell,
@@ -191,11 +190,11 @@ impl MirroredDevice {
 
 impl Device for MirroredDevice {
     fn geometry(&self) -> Geometry {
-        self.mirror.geometry()
+        self.geometry
     }
 
     fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
-        let op = match refuse_invalid(op, self.mirror.size()) {
+        let op = match refuse_invalid(op, self.geometry.size) {
             Ok(op) => op,
             Err(refused) => return Submit::Finished(refused),
         };

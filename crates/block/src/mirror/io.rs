@@ -1,79 +1,85 @@
 //! Blocking access to a mirror.
 
-use super::legs::Mirror;
-use super::live::Deed;
+use super::live::{Deed, Guard};
 use super::mark::Leg;
 use crate::file::{DeviceFile, SyncFile};
 use crate::op::check_range;
 use crate::{Buf, IoError, IoKind, SyncIo};
+use std::sync::{Arc, OnceLock};
 
 /// A mirror read and written in order. Before somebody has begun to use it, it can be read alone.
 #[derive(Debug)]
 pub struct MirroredIo {
-    mirror: Mirror,
-    /// The leg that is read while nobody has begun.
-    first: Option<SyncFile>,
-    /// There is nothing on it yet.
-    blank: bool,
+    live: Arc<OnceLock<Guard>>,
+    contents: [Option<DeviceFile>; 2],
+    /// The leg that is read while nobody has begun; none: there is nothing on either.
+    first: Option<Leg>,
+    size: u64,
     /// The leg that was read last.
     read: Option<(Leg, SyncFile)>,
 }
 
 impl MirroredIo {
-    pub(super) fn new(mirror: Mirror, first: Option<DeviceFile>, blank: bool) -> MirroredIo {
-        MirroredIo { mirror, first: first.map(SyncFile::new), blank, read: None }
+    pub(super) fn new(
+        live: Arc<OnceLock<Guard>>,
+        contents: [Option<DeviceFile>; 2],
+        (first, size): (Option<Leg>, u64),
+    ) -> MirroredIo {
+        MirroredIo { live, contents, first, size, read: None }
     }
 
     /// The leg that is to be read.
     fn reader(&mut self, leg: Leg) -> Result<&mut SyncFile, IoError> {
+        let gone = || IoError::new(IoKind::Gone, format!("the {leg} leg is not there"));
         if self.read.as_ref().is_none_or(|(last, _)| *last != leg) {
-            let file = self.mirror.content(leg)?;
+            let file = self.contents[leg.index()].clone().ok_or_else(gone)?;
             self.read = Some((leg, SyncFile::new(file)));
         }
-        let gone = || IoError::new(IoKind::Gone, format!("the {leg} leg is not there"));
         self.read.as_mut().map(|(_, file)| file).ok_or_else(gone)
     }
 
+    /// The leg to read; with it, whether the other may be read as well. Nothing: both are blank.
+    fn source(&self) -> Option<(Leg, bool)> {
+        match self.live.get().map(Guard::live) {
+            Some(live) => Some((live.primary(), live.is_in_step())),
+            None => self.first.map(|leg| (leg, false)),
+        }
+    }
+
     /// Reads from the leg that may be believed, or from the other where both may.
-    fn read<T>(&mut self, mut what: impl FnMut(&mut SyncFile) -> Result<T, IoError>) -> Result<T, IoError> {
-        let Some(live) = self.mirror.live().cloned() else {
-            let gone = || IoError::new(IoKind::Gone, "no leg of the mirror is there");
-            return what(self.first.as_mut().ok_or_else(gone)?);
-        };
-        let leg = live.primary();
+    fn read<T>(
+        &mut self,
+        (leg, both): (Leg, bool),
+        mut what: impl FnMut(&mut SyncFile) -> Result<T, IoError>,
+    ) -> Result<T, IoError> {
         match self.reader(leg).and_then(&mut what) {
-            Err(why) if live.is_in_step() && !why.is_final() => {
-                self.reader(leg.other()).and_then(what).map_err(|_| why)
-            }
+            Err(why) if both && !why.is_final() => self.reader(leg.other()).and_then(what).map_err(|_| why),
             done => done,
         }
     }
 
     fn change(&mut self, deed: Deed) -> Result<(), IoError> {
-        let Some(live) = self.mirror.live() else {
-            return Err(IoError::new(IoKind::Invalid, "the mirror is not in use yet"));
-        };
-        live.wait_for(deed).map(drop)
+        let unused = || IoError::new(IoKind::Invalid, "the mirror is not in use yet");
+        self.live.get().map(Guard::live).ok_or_else(unused)?.wait_for(deed).map(drop)
     }
 }
 
 impl SyncIo for MirroredIo {
     fn size(&self) -> u64 {
-        self.mirror.size()
+        self.size
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
         check_range(offset, buf.len() as u64, self.size())?;
-        if self.blank && self.mirror.live().is_none() {
+        let Some(source) = self.source() else {
             buf.fill(0);
             return Ok(());
-        }
-        self.read(|file| file.read_at(offset, buf))
+        };
+        self.read(source, |file| file.read_at(offset, buf))
     }
 
     fn read_next(&mut self, ranges: Vec<(u64, usize)>) {
-        let Some(live) = self.mirror.live() else { return };
-        let leg = live.primary();
+        let Some((leg, _)) = self.source() else { return };
         // Without it, reads are done when they are asked for.
         if let Ok(file) = self.reader(leg) {
             file.read_next(ranges);
@@ -81,8 +87,9 @@ impl SyncIo for MirroredIo {
     }
 
     fn read_owned(&mut self, offset: u64, len: usize, spare: Option<Buf>) -> Result<Buf, IoError> {
+        let Some(source) = self.source() else { return Ok(Buf::zeroed(len)) };
         let mut spare = spare;
-        self.read(|file| file.read_owned(offset, len, spare.take()))
+        self.read(source, |file| file.read_owned(offset, len, spare.take()))
     }
 
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {

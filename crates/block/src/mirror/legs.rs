@@ -1,9 +1,13 @@
 //! Two legs that were opened, and what they became once somebody began to use them.
 
+use super::access::Time;
+use super::device::MirroredDevice;
+use super::flaw::Flaws;
+use super::io::MirroredIo;
 use super::live::{Guard, Live};
-use super::machine::{Change, Machine, MirrorState, Policy, Settings, Time};
-use super::mark::{Leg, Mark, Opening};
-use super::{MirroredDevice, MirroredIo};
+use super::machine::{Machine, Policy, Settings};
+use super::mark::{Leg, Opening};
+use super::setup::{MirrorView, Setup};
 use crate::file::{DeviceFile, SyncFile};
 use crate::silence::Silence;
 use crate::uring::DevId;
@@ -14,52 +18,6 @@ use std::sync::{Arc, OnceLock};
 const MIRROR_IDS: u16 = 1 << 12;
 /// Bytes at the start of new content that are zeroed: those of another cache are not to be taken for this one's.
 const HEAD: usize = 1 << 20;
-
-/// Writes a mark on a whole leg: a flush before, durable after.
-pub type StoreMark = fn(&mut dyn SyncIo, &Mark) -> Result<(), IoError>;
-
-/// Tells an operator.
-pub type Tell = Arc<dyn Fn(&Change) + Send + Sync>;
-
-/// The needs of a mirror beside its legs.
-#[derive(Clone)]
-pub struct Setup {
-    /// The answer of [`super::decide`].
-    pub opening: Opening,
-    /// The highest generation that was found.
-    pub top: u64,
-    /// For a new mirror.
-    pub set: [u8; 16],
-    /// Drawn by chance.
-    pub seed: u64,
-    /// What becomes of a lost leg.
-    pub policy: Policy,
-    /// Bytes before a leg's content.
-    pub content: u64,
-    /// Writes marks.
-    pub store: StoreMark,
-    /// Tells the operator.
-    pub tell: Tell,
-}
-
-impl std::fmt::Debug for Setup {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Setup({:?}, {:?})", self.opening, self.policy)
-    }
-}
-
-/// The state of a mirror, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MirrorView {
-    /// The machine's.
-    pub state: MirrorState,
-    /// Bytes that are copied by now, of a leg that joins.
-    pub copied: Option<u64>,
-    /// Bytes of content.
-    pub size: u64,
-    /// How often a leg was left.
-    pub left: u64,
-}
 
 /// A device on two legs. Nothing is written to either before [`Mirror::begin`]. Clones are the same.
 #[derive(Debug, Clone)]
@@ -165,8 +123,14 @@ impl Mirror {
 
     /// Blocking access.
     pub fn sync_io(&self) -> MirroredIo {
-        let blank = self.setup.opening == Opening::New;
-        MirroredIo::new(self.clone(), self.file().behind(self.setup.content).ok(), blank)
+        let first = match self.setup.opening {
+            Opening::New => None,
+            Opening::InStep(_) => Some(Leg::Local),
+            Opening::On { leg, .. } => Some(leg),
+        };
+        // A leg with room for its content has some behind its label.
+        let contents = self.contents().unwrap_or_default();
+        MirroredIo::new(self.live.clone(), contents, (first, self.size))
     }
 
     /// Access through the ring of a thread, as its devices [`Mirror::ids`] of `id`.
@@ -174,7 +138,9 @@ impl Mirror {
     /// # Errors
     /// If a leg cannot be opened once more, or nobody has begun.
     pub fn on_ring(&self, id: DevId) -> Result<AnyDevice, IoError> {
-        let device = MirroredDevice::new(self.clone(), self.contents()?, Mirror::ids(id))?;
+        let unused = || IoError::new(IoKind::Invalid, "the mirror is not in use yet");
+        let live = self.live.get().map(Guard::live).ok_or_else(unused)?;
+        let device = MirroredDevice::new(live.clone(), self.geometry(), self.contents()?, Mirror::ids(id))?;
         Ok(AnyDevice::Mirrored(Box::new(device)))
     }
 
@@ -186,20 +152,6 @@ impl Mirror {
     /// The state by now; nothing before it has begun.
     pub fn view(&self) -> Option<MirrorView> {
         self.live.get().map(|guard| guard.live().view())
-    }
-
-    pub(super) fn live(&self) -> Option<&Arc<Live>> {
-        self.live.get().map(Guard::live)
-    }
-
-    /// A leg behind its label.
-    pub(super) fn content(&self, leg: Leg) -> Result<DeviceFile, IoError> {
-        let gone = || IoError::new(IoKind::Gone, format!("the {leg} leg is not there"));
-        self.legs[leg.index()].as_ref().ok_or_else(gone)?.behind(self.setup.content)
-    }
-
-    pub(super) fn size(&self) -> u64 {
-        self.size
     }
 }
 
@@ -213,6 +165,6 @@ fn settings(policy: Policy) -> Settings {
         retry: 5000 * MS,
         region: 1 << 20,
         seed: 0,
-        flaws: super::Flaws::default(),
+        flaws: Flaws::default(),
     }
 }

@@ -1,9 +1,10 @@
 //! A mirror in use: its machine under one lock, a thread for each leg that does blocking I/O, one that keeps the time, and a
 //! mailbox for each device on a ring.
 
-use super::legs::{MirrorView, Setup};
-use super::machine::{Access, Action, Change, Machine, OpId, Time};
+use super::access::{Access, OpId, Time};
+use super::machine::{Action, Change, Machine, MirrorState};
 use super::mark::{Leg, Mark};
+use super::setup::{MirrorView, Setup};
 use crate::file::{DeviceFile, SyncFile};
 use crate::mailbox::Mailbox;
 use crate::{Buf, IoError, IoKind, SyncIo};
@@ -312,7 +313,7 @@ impl Live {
 
     /// True if either leg may be read.
     pub(super) fn is_in_step(&self) -> bool {
-        self.state.lock().machine.state() == super::MirrorState::InStep
+        self.state.lock().machine.state() == MirrorState::InStep
     }
 
     fn keep_time(&self) {

@@ -15,18 +15,12 @@
 mod join;
 mod ops;
 
+use super::access::{Access, OpId, Time};
 use super::flaw::{Flaw, Flaws};
 use super::mark::{Leg, Mark, MarkState, Opening, new_line};
 use crate::{IoError, IoKind};
 use ops::{Op, Ops};
 use std::ops::Range;
-
-/// Nanoseconds on a clock that never steps back.
-pub type Time = u64;
-
-/// An operation's name, chosen by whoever starts it. It may be used again after its [`Action::Answer`], once both legs have
-/// answered what was sent to them.
-pub type OpId = u64;
 
 /// What becomes of a volume that loses a leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,17 +46,6 @@ pub struct Settings {
     pub seed: u64,
     /// Rules that are broken.
     pub flaws: Flaws,
-}
-
-/// An operation of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
-    /// A read.
-    Read,
-    /// Whatever changes these bytes.
-    Write(Range<u64>),
-    /// Everything completed before it is durable.
-    Flush,
 }
 
 /// A thing to do.

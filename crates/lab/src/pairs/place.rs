@@ -1,5 +1,6 @@
 //! Nodes of two controllers: their names, and the places of what belongs to them.
 
+use crate::config::VolumeLuns;
 use crate::layout::Layout;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,17 +8,6 @@ use std::path::PathBuf;
 
 /// The small LUN on which the two controllers of a node race.
 pub const QUORUM: &str = "quorum";
-
-/// The LUNs of an array's volumes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VolumeLuns {
-    /// There are none.
-    None,
-    /// One for the cache of each.
-    Caches,
-    /// The same, and one for the mirror of each cache.
-    Mirrored,
-}
 
 /// One of the two controllers of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,13 +2,13 @@
 
 use super::disk::{BLOCKS, Disk, Reach};
 use super::oracle::Oracle;
+use super::scenario::{Outcome, Scenario};
 use super::work::{ClientOp, Deed, Flight, Job};
-use super::{Outcome, Scenario};
 use crate::rng::Rng;
 use loligo_block::IoError;
 use loligo_block::mirror::{
-    Access, Action, Change, Flaw, Flaws, Leg, Machine, Mark, MirrorState, OpId, Opening, Policy, Seen,
-    Settings, Time, decide,
+    Access, Action, Change, Flaw, Flaws, Leg, Machine, Mark, MarkState, MirrorState, OpId, Opening, Policy,
+    Seen, Settings, Time, decide,
 };
 use std::collections::BTreeMap;
 
@@ -188,6 +188,11 @@ impl World {
         }
         let n = self.rng.below(self.flights.len() as u64) as usize;
         let Flight { id, leg, before } = self.flights[n];
+        // Nobody waits for some of them: these come late.
+        let is_late = self.ops.get(&id).is_some_and(|op| op.answered);
+        if is_late && self.rng.chance(7, 8) {
+            return;
+        }
         if self.disk(leg).reach == Reach::Silent && !self.disk(leg).fenced {
             return;
         }
@@ -274,6 +279,8 @@ impl World {
             disk.flush(u64::MAX);
         }
         disk.mark = Some(mark);
+        // It is whole then, whether or not its controller hears of the note.
+        disk.mixed &= !matches!(mark.state, MarkState::InStep { .. });
     }
 
     fn copy(&mut self, to: Leg, range: std::ops::Range<u64>, read: &[u64]) {
@@ -411,7 +418,7 @@ impl World {
         let half_noted = self.disk(to).mark.is_some_and(|mark| {
             // Its last note was cut off: it is whole.
             Some(mark.generation) >= self.disk(to.other()).mark.map(|m| m.generation)
-                && matches!(mark.state, loligo_block::mirror::MarkState::InStep { .. })
+                && matches!(mark.state, MarkState::InStep { .. })
         });
         if !half_noted && let Ok(opening) = decide(seen, true, &self.flaws) {
             self.violated(format!("a leg that was being copied to is believed: {opening:?}"));
@@ -509,8 +516,7 @@ impl World {
     fn look(&mut self, machine: &Machine, opening: Opening) {
         let leg = machine.primary();
         if self.disk(leg).mixed && opening != Opening::New {
-            let whole =
-                self.disk(leg).mark.is_some_and(|m| m.state != loligo_block::mirror::MarkState::Stale);
+            let whole = self.disk(leg).mark.is_some_and(|m| m.state != MarkState::Stale);
             if !whole {
                 self.violated(format!("the {leg} leg was being copied to, and is believed"));
             }

@@ -1,7 +1,8 @@
 //! The way of a leg back into step: it is noted as stale, copied to region by region, then both are noted as in step.
 
-use super::{Action, Change, Machine, Phase, State, Time};
+use super::{Action, Change, Machine, Phase, State};
 use crate::IoError;
+use crate::mirror::access::Time;
 use crate::mirror::flaw::Flaw;
 use crate::mirror::mark::{Leg, Mark, MarkState};
 use std::ops::Range;

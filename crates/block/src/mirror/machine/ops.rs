@@ -1,7 +1,7 @@
 //! The operations of a mirrored device that are not over, by name.
 
-use super::{Access, OpId, Time};
 use crate::IoError;
+use crate::mirror::access::{Access, OpId, Time};
 use crate::mirror::mark::Leg;
 use std::collections::BTreeMap;
 use std::ops::Range;
