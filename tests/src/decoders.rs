@@ -5,6 +5,7 @@
 //! nearly all of it.
 
 use loligo_block::masked_head::body;
+use loligo_block::mirror::{Mark, MarkState};
 use loligo_block::{MaskedHead, SyncIo, crc32c};
 use loligo_engine::Meta;
 use loligo_engine::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
@@ -13,6 +14,7 @@ use loligo_engine::pool::Pool;
 use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label;
 use loligo_format::layout::Layout;
+use loligo_format::mirror_label;
 use loligo_format::mode::Mode;
 use loligo_format::page::{Directory, Entry, PAGE, Root, decode_page, encode_page};
 use loligo_format::pool::Member;
@@ -125,6 +127,35 @@ pub fn fuzz_masked_block(mut bytes: Vec<u8>) -> bool {
     let again =
         MaskedHead::before(head.clone()).expect("it had room").set_label(&in_place_label::encode(&label));
     assert_eq!((in_place_label::decode(&again).expect("written"), body::unpack(&again)), (label, Some(head)));
+    true
+}
+
+/// A good label of a mirror's leg.
+pub fn mirror_label() -> Vec<u8> {
+    mirror_label::encode(&Mark {
+        set: *b"0123456789abcdef",
+        generation: 7,
+        line: 5,
+        parent: 4,
+        state: MarkState::InStep { clean: true },
+        size: 64 << 20,
+    })
+}
+
+/// True if these bytes are taken for one.
+pub fn takes_mirror_label(bytes: &[u8]) -> bool {
+    mirror_label::decode(bytes).is_ok()
+}
+
+/// Anything for one; whether it is taken once its checksum is right.
+///
+/// # Panics
+/// If what is taken does not say the same when written again.
+pub fn fuzz_mirror_label(mut bytes: Vec<u8>) -> bool {
+    takes_mirror_label(&bytes);
+    mend(&mut bytes, SUPERBLOCK_CRC);
+    let Ok(mark) = mirror_label::decode(&bytes) else { return false };
+    assert_eq!(mirror_label::decode(&mirror_label::encode(&mark)).expect("written"), mark);
     true
 }
 

@@ -41,6 +41,12 @@ fn damaged_first_blocks_of_veiled_cores_never_panic() {
 }
 
 #[test]
+fn damaged_labels_of_mirrors_are_refused_and_never_panic() {
+    let good = decoders::mirror_label();
+    fuzz("label of a mirror", &good, decoders::takes_mirror_label, decoders::fuzz_mirror_label);
+}
+
+#[test]
 fn damaged_pool_superblocks_are_refused_and_never_panic() {
     let good = decoders::pool_superblock();
     fuzz("pool superblock", &good, decoders::takes_pool_superblock, decoders::fuzz_pool_superblock);

@@ -63,10 +63,13 @@ config_keys! {
     FlushOnStop, FLUSH_ON_STOP: "--flush-on-stop", InFile::Flag("flush-on-stop");
     Force, FORCE: "--force", InFile::OneStart;
     ForceWithoutCache, FORCE_WITHOUT_CACHE: "--force-without-cache", InFile::OneStart;
+    JournalMirror, JOURNAL_MIRROR: "--journal-mirror", InFile::Value("journal-mirror");
     Lease, LEASE: "--lease", InFile::Value("rbd.lease");
     LineSize, LINE_SIZE: "--line-size", InFile::Value("line-size");
     Listen, LISTEN: "--listen", InFile::Value("listen");
     Metrics, METRICS: "--metrics", InFile::Value("metrics");
+    Mirror, MIRROR: "--mirror", InFile::Value("mirror");
+    MirrorAlone, MIRROR_ALONE: "--mirror-alone", InFile::OneStart;
     Mode, MODE: "--mode", InFile::Value("mode");
     Name, NAME: "--name", InFile::Value("name");
     Reservation, RESERVATION: "--reservation", InFile::Value("reservation");

@@ -17,6 +17,7 @@ use crate::file::DeviceFile;
 use crate::hdd::HddDevice;
 use crate::mapped::MappedDevice;
 use crate::masked_head::MaskedDevice;
+use crate::mirror::MirroredDevice;
 use crate::uring::{Ring, UringFile};
 use crate::{Completion, Geometry, Op, Submit};
 
@@ -44,6 +45,8 @@ pub enum AnyDevice {
     File(UringFile),
     /// Some extents of one.
     Mapped(Box<MappedDevice<UringFile>>),
+    /// Two of them, with the same content.
+    Mirrored(Box<MirroredDevice>),
     /// The spinning-disk model over another device.
     Hdd(Box<HddDevice<AnyDevice>>),
     /// A device whose first block is masked.
@@ -59,7 +62,7 @@ impl AnyDevice {
             AnyDevice::File(d) => Some(d.file()),
             AnyDevice::Hdd(d) => d.inner().file(),
             AnyDevice::Masked(d) => d.inner().file(),
-            AnyDevice::Mapped(_) | AnyDevice::Other(_) => None,
+            AnyDevice::Mapped(_) | AnyDevice::Mirrored(_) | AnyDevice::Other(_) => None,
         }
     }
 }
@@ -69,6 +72,7 @@ impl std::fmt::Debug for AnyDevice {
         match self {
             AnyDevice::File(d) => d.fmt(f),
             AnyDevice::Mapped(d) => d.fmt(f),
+            AnyDevice::Mirrored(d) => d.fmt(f),
             AnyDevice::Hdd(d) => d.fmt(f),
             AnyDevice::Masked(d) => d.fmt(f),
             AnyDevice::Other(d) => write!(f, "Other({:?})", d.geometry()),
@@ -81,6 +85,7 @@ macro_rules! each {
         match $self {
             AnyDevice::File($d) => $e,
             AnyDevice::Mapped($d) => $e,
+            AnyDevice::Mirrored($d) => $e,
             AnyDevice::Hdd($d) => $e,
             AnyDevice::Masked($d) => $e,
             AnyDevice::Other($d) => $e,

@@ -49,7 +49,8 @@ use std::process::ExitCode;
   tls = { cert = \"/etc/loligo/srv.pem\", key = \"/etc/loligo/srv.key\", ca = \"/etc/loligo/clients.pem\" }
 
 tls = {..., anonymous = true } in place of ca serves clients without a certificate; tls = { psk = FILE } is by keys.
-Further keys, as 'loligo serve' has them: profile, sparse, line-size, shards, core-reserve, data-offset, rotational, dev-names;
+Further keys, as 'loligo serve' has them: profile, sparse, line-size, shards, core-reserve, data-offset, rotational, dev-names,
+journal-mirror and mirror (a cache on two arrays);
 and keeper, the socket of a pair's agent, which sets it.
 The paths of cores and caches begin where the file lies, unless they are whole; those of unix:PATH and fuse:DIR must be whole.")]
 pub(crate) struct Args {

@@ -115,6 +115,9 @@ struct Up {
     /// With volumes: bytes of the cache of each, on the array [default: 256m]
     #[arg(long, value_name = "SIZE")]
     volume_cache: Option<String>,
+    /// With volumes: each cache has a mirror, on a LUN of its own
+    #[arg(long)]
+    mirror: bool,
     /// With pairs: a defect of the arrays, as 'loligo lab array --defect' knows it (repeatable)
     #[arg(long = "array-defect", value_name = "DEFECT", value_enum)]
     array_defects: Vec<array::Defect>,
@@ -292,6 +295,7 @@ fn config(a: Up) -> Result<LabConfig> {
     if let Some(size) = a.volume_cache {
         c.volume_cache = size;
     }
+    c.mirror |= a.mirror;
     c.array_defects.extend(a.array_defects.iter().map(|defect| defect.name()));
     c.pg_num = a.pg_num.or(c.pg_num);
     c.cache = a.cache.or(c.cache);

@@ -9,7 +9,7 @@ use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
 use loligo_volume::core::CoreSpec;
 use loligo_volume::options::{
-    BlockOptions, CacheOptions, RbdOptions, ReservationKey, Rotational, ServeOptions,
+    BlockOptions, CacheOptions, MirrorOptions, RbdOptions, ReservationKey, Rotational, ServeOptions,
 };
 use loligo_volume::profile::Profile;
 use std::net::SocketAddr;
@@ -65,6 +65,19 @@ pub(crate) struct Args {
     /// without --force. Shares are made with 'loligo cache attach'; CORE is the number or the name given there.
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
+    /// A device or file on the partner's array that holds the same as the cache, both made for it alone
+    ///
+    /// A write is acknowledged once both have it. See --mirror. The cache begins behind a label on each, so that a cache that
+    /// exists cannot be mirrored as it is.
+    #[arg(long, value_name = "PATH", conflicts_with = "bare", requires = "cache")]
+    journal_mirror: Option<PathBuf>,
+    /// Once either of the two is gone: preferred (2 s later the volume goes on with the other, and its label says so) or
+    /// required (no more writes are taken) [default: preferred]
+    #[arg(long, value_name = "WORD", requires = "journal_mirror", value_parser = ["preferred", "required"])]
+    mirror: Option<String>,
+    /// Believe one of the two at this start although the other cannot be seen: what that holds alone is lost
+    #[arg(long, requires = "journal_mirror")]
+    mirror_alone: bool,
     /// Bytes of a new cache, 24 MiB or more (default: the whole device)
     #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "bare")]
     cache_size: Option<u64>,
@@ -218,6 +231,11 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     };
     let mode = a.mode.or(a.profile.map(|p| p.mode));
     let params = a.profile.map(|p| p.with(&a.params)).unwrap_or(a.params);
+    let mirror = a.journal_mirror.map(|path| MirrorOptions {
+        path,
+        required: a.mirror.as_deref() == Some("required"),
+        alone: a.mirror_alone,
+    });
     let cache = a.cache.zip(mode).map(|(path, mode)| CacheOptions {
         path,
         size: a.cache_size,
@@ -226,6 +244,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         line_size: a.line_size,
         shards: a.shards,
         core_reserve: a.core_reserve,
+        mirror,
         create: a.create,
         force: a.force,
         replace: None,

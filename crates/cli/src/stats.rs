@@ -131,6 +131,13 @@ fn text(stats: &Value) -> String {
     if let Some(why) = stats["core_refuses"].as_str() {
         page.line("BAD SECTORS", why);
     }
+    if let Some(mirror) = stats["mirror"]["state"].as_str() {
+        let leg = stats["mirror"]["leg"].as_str().map(|leg| format!(" ({leg} leg)")).unwrap_or_default();
+        let part = stats["mirror"]["copied_bytes"].as_f64().zip(stats["mirror"]["bytes"].as_f64());
+        let part =
+            part.map(|(done, all)| format!(", {:.0} % copied", done * 100.0 / all)).unwrap_or_default();
+        page.line("mirror", &format!("{mirror}{leg}{part}"));
+    }
     for (title, lines) in SECTIONS {
         let shown: Vec<_> = lines
             .iter()

@@ -174,6 +174,9 @@ struct Allow {
     /// Open an RBD image although another cache holds data that it lacks, and lose that data
     #[arg(long)]
     force_without_cache: bool,
+    /// Believe one device of a mirrored cache although the other cannot be seen: what that holds alone is lost
+    #[arg(long)]
+    mirror_alone: bool,
 }
 
 impl Allow {
@@ -183,6 +186,7 @@ impl Allow {
             force: self.force,
             steal: self.steal,
             without_cache: self.force_without_cache,
+            mirror_alone: self.mirror_alone,
         }
     }
 }
@@ -200,6 +204,12 @@ struct CreateArgs {
     /// Bytes of a new cache (default: the whole device)
     #[arg(long, value_name = "SIZE")]
     cache_size: Option<String>,
+    /// A device on the partner's array that holds the same as the cache, as for 'loligo serve'
+    #[arg(long, value_name = "PATH", requires = "cache")]
+    journal_mirror: Option<PathBuf>,
+    /// Once it is gone: preferred or required, as for 'loligo serve'
+    #[arg(long, value_name = "WORD", requires = "journal_mirror")]
+    mirror: Option<String>,
     /// wt, wb, wa, wi, wo or pt
     #[arg(long, requires = "cache")]
     mode: Option<String>,
@@ -245,6 +255,8 @@ impl CreateArgs {
         put("core", self.core.clone().map(Into::into));
         put("cache", self.cache.as_ref().map(|c| c.display().to_string().into()));
         put("cache-size", self.cache_size.clone().map(Into::into));
+        put("journal-mirror", self.journal_mirror.as_ref().map(|m| m.display().to_string().into()));
+        put("mirror", self.mirror.clone().map(Into::into));
         put("mode", self.mode.clone().map(Into::into));
         put("profile", self.profile.clone().map(Into::into));
         put("listen", Some(self.listen.clone().into()).filter(|_| !self.listen.is_empty()));
@@ -258,6 +270,7 @@ impl CreateArgs {
         let mut wanted: VolumeConfig = all.try_into()?;
         wanted.core = beside(&here, &wanted.core);
         wanted.cache = wanted.cache.map(|cache| beside(&here, &cache.display().to_string()).into());
+        wanted.journal_mirror = wanted.journal_mirror.map(|path| here.join(path));
         wanted.listen.iter_mut().for_each(|way| *way = way_beside(&here, way));
         Ok(wanted)
     }

@@ -26,7 +26,9 @@ impl DeviceIds {
     /// Looks at the devices of `options`.
     pub(super) fn at_those_of(options: &ServeOptions) -> DeviceIds {
         let mut looked = DeviceIds::default();
-        looked.look(places(&options.core, options.cache.as_ref().map(|cache| cache.path.as_path())));
+        let cache = options.cache.as_ref();
+        let mirror = cache.and_then(|cache| cache.mirror.as_ref()).map(|mirror| mirror.path.clone());
+        looked.look(places(&options.core, cache.map(|cache| cache.path.as_path())).into_iter().chain(mirror));
         looked
     }
 
@@ -52,7 +54,9 @@ impl DeviceIds {
 /// The paths of the devices of `volume`.
 fn paths(volume: &VolumeConfig) -> Vec<PathBuf> {
     // One that cannot be read is refused for that.
-    volume.core.parse().map(|core| places(&core, volume.cache.as_deref())).unwrap_or_default()
+    let mirror = volume.journal_mirror.clone();
+    let places = volume.core.parse().map(|core| places(&core, volume.cache.as_deref()));
+    places.unwrap_or_default().into_iter().chain(mirror).collect()
 }
 
 /// The same of its core and cache.

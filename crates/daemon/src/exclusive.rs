@@ -75,14 +75,17 @@ impl Exclusive {
         let pool = volume.cache.as_deref().map(PoolSpec::of).transpose()?.flatten();
         let cache = pool.as_ref().map(|pool| pool.path.as_path()).or(volume.cache.as_deref());
         let share = pool.as_ref().map(|pool| pool.core.clone());
-        for (path, share) in [(core.path(), None), (cache, share)] {
+        for (path, share) in [(core.path(), None), (cache, share), (volume.journal_mirror.as_deref(), None)] {
             let Some((path, id)) = path.and_then(|path| Some((path, looked.id(path)?))) else { continue };
             let same = |(other, part, _): &&(DeviceId, Option<CoreName>, String)| {
                 *other == id && (part.is_none() || share.is_none() || *part == share)
             };
             if let Some((_, _, other)) = self.devices.iter().find(same) {
                 let path = path.display();
-                ensure!(other != name, "core and cache are the same device, {path}: give two");
+                ensure!(
+                    other != name,
+                    "core, cache and journal-mirror are to be different devices, and {path} is two of them"
+                );
                 bail!("the device {path} is volume '{other}' already, by whatever name: no two can share it");
             }
             self.devices.push((id, share, name.to_owned()));

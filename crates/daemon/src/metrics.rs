@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use loligo_agent::history::Told;
 use loligo_block::keyed;
 use loligo_block::keys::METRICS;
+use loligo_block::mirror::MirrorState;
 use loligo_client::api::status::Status;
 use loligo_engine::FallbackState;
 use loligo_engine::stats::Bypass;
@@ -209,6 +210,13 @@ fn add(all: &mut Families, app: &VolumeState) {
     gauge("poisoned", "1: the cache no longer acknowledges anything", f64::from(u8::from(stats.poisoned)));
     let gone = snapshots.iter().any(|s| s.fallback == Some(FallbackState::Serving));
     gauge("cache_gone", "1: the cache failed, and the core alone serves", f64::from(u8::from(gone)));
+    if let Some(mirror) = app.mirror() {
+        let in_step = mirror.state == MirrorState::InStep;
+        gauge("mirror_in_step", "1: both legs of the cache hold the same", f64::from(u8::from(in_step)));
+        gauge("mirror_left", "how often a leg of the cache was left", mirror.left as f64);
+        let copied = mirror.copied.unwrap_or(0);
+        gauge("mirror_copied_bytes", "bytes copied to a leg of the cache that joins", copied as f64);
+    }
     gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
     for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {
         all.plain(name, grows, &labels, value);

@@ -4,12 +4,14 @@
 //! * [`page`] holds the checkpoint: index pages, their directory, the root that commits them.
 //! * [`record`] is a frame of the journal.
 //! * [`core_label`] and [`in_place_label`] mark a core, [`pool`] a device that many cores share.
+//! * [`mirror_label`] marks a leg of a mirrored device.
 //! * [`guard`] keeps other programs from taking a device for free.
 
 pub mod core_label;
 pub mod guard;
 pub mod in_place_label;
 pub mod layout;
+pub mod mirror_label;
 pub mod mode;
 pub mod page;
 pub mod pool;

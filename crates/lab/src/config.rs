@@ -127,6 +127,8 @@ pub struct LabConfig {
     pub volumes: Option<String>,
     /// With volumes: bytes of the cache of each, on the array.
     pub volume_cache: String,
+    /// With volumes: a mirror of each cache, on a LUN of its own.
+    pub mirror: bool,
     /// With pairs: defects of the arrays, as 'loligo lab array --defect' names them.
     pub array_defects: Vec<String>,
     /// The devices for their data.
@@ -176,6 +178,7 @@ impl Default for LabConfig {
             agents: true,
             volumes: None,
             volume_cache: "256m".to_owned(),
+            mirror: false,
             array_defects: Vec::new(),
             data: Data::Kind(Kind::File),
             rpm: 7200,
@@ -358,6 +361,10 @@ impl LabConfig {
             self.check_pairs()?;
         } else {
             ensure!(self.volumes.is_none(), "volumes need controllers: bring up pairs with --pairs");
+            ensure!(
+                !self.mirror,
+                "mirrors are for volumes of pairs: bring them up with --pairs and --volumes"
+            );
             ensure!(self.array_defects.is_empty(), "array-defects need arrays: bring up pairs with --pairs");
         }
         ensure!(
@@ -414,6 +421,7 @@ impl LabConfig {
             "a lab with volumes has at most {} pairs, not {pairs}: their addresses are in the same network",
             MOST_PAIRS / 2
         );
+        ensure!(!self.mirror || self.volumes.is_some(), "mirrors are for volumes: add --volumes");
         self.volume_bytes()?;
         self.volume_cache_bytes()?;
         for defect in &self.array_defects {

@@ -2,12 +2,11 @@
 //! ring, answers leave a few at a time, and one system call submits and waits.
 
 use crate::clients::Clients;
-use crate::devices::MOST;
 use crate::engine_driver::{Answers, EngineDriver};
 use crate::engine_setup::EngineSetup;
 use crate::message::{Command, Message, Response, ThreadMailbox};
 use crate::sockets::{Ready, Sockets};
-use crate::start::{CORE_ID, cache_id};
+use crate::start::{CORE_ID, cache_ids};
 use crate::uncached::Uncached;
 use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
 use loligo_engine::exchange::Gate;
@@ -220,13 +219,13 @@ impl Reactor {
             }
             (Message::Command(Command::Abandon(why), said), _) => {
                 // Its engine hears of it before the end of this turn.
-                (0..MOST).for_each(|n| self.ring.disown(cache_id(n), &why));
+                cache_ids().for_each(|id| self.ring.disown(id, &why));
                 let _ = said.send(Response::Done(Ok(())));
             }
             (Message::Command(Command::Abort(why), said), _) => {
                 (self.ending, self.aborted) = (true, true);
                 self.ring.disown(CORE_ID, &why);
-                (0..MOST).for_each(|n| self.ring.disown(cache_id(n), &why));
+                cache_ids().for_each(|id| self.ring.disown(id, &why));
                 self.listeners.drain(..).flatten().for_each(Listener::close);
                 self.clients.server.hang_up(None);
                 let _ = said.send(Response::Done(Ok(())));
@@ -289,7 +288,7 @@ impl Reactor {
             Driver::Uncached(e) => e.is_quiet(),
         };
         if let Some((setup, said)) = self.gate.next(quiet) {
-            (0..MOST).for_each(|n| self.ring.readmit(cache_id(n)));
+            cache_ids().for_each(|id| self.ring.readmit(id));
             self.engine = setup.make(&self.boxes);
             // Nobody may be waiting any more.
             let _ = said.send(Response::Done(Ok(())));

@@ -1,6 +1,7 @@
 //! From an opened volume to running threads, and back.
 
 use crate::clients::Clients;
+use crate::devices::MOST;
 use crate::engine_setup::{self, EngineSetup};
 use crate::message::{Command, Handle, ThreadMailbox};
 use crate::reactor::{Driver, Reactor};
@@ -21,6 +22,11 @@ pub(crate) const CORE_ID: DevId = DevId(0);
 /// The cache as one of a thread's engines has it, by its place among them.
 pub(crate) fn cache_id(engine: usize) -> DevId {
     DevId(1 + engine as u16)
+}
+
+/// All that caches may have.
+pub(crate) fn cache_ids() -> impl Iterator<Item = DevId> {
+    (0..MOST).flat_map(|engine| CacheDevice::ids(cache_id(engine)))
 }
 
 /// The server of a volume's clients.
@@ -263,6 +269,10 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLoc
         Driver::Uncached(_) => Vec::new(),
         Driver::Cached(e) => e.engines().iter().map(ended).collect(),
     });
+    if result.is_ok() && reactor.ring.in_flight() > 0 {
+        // A leg of a mirror that was left has still to answer: nobody waits for it.
+        cache_ids().for_each(|id| reactor.ring.disown(id, "the volume has ended"));
+    }
     let stays = reactor.ring.has_orphans();
     if stays {
         reactor.leave();

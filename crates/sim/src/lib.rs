@@ -11,6 +11,7 @@ pub mod faults;
 pub mod life;
 pub mod loligo;
 pub mod marks;
+pub mod mirror;
 pub mod oracle;
 pub mod pair;
 pub mod rng;

@@ -7,6 +7,7 @@ mod recover;
 use crate::blank;
 use crate::core::{self, CoreSpec, OpenCore};
 use crate::identity::device_id;
+use crate::mirror;
 use crate::options::{CacheOptions, IMAGE_SHARDS};
 use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::signals::StopSignals;
@@ -73,7 +74,7 @@ pub(crate) fn open(
     watch: Watch<'_>,
 ) -> Result<OpenCache> {
     refuse_same_device(o, core)?;
-    if PoolSpec::of(&o.path)?.is_some() || o.path.exists() {
+    if is_there(o) {
         let place = match &core.cache_file {
             Some(place) => place.clone(),
             None => open_device(o)?,
@@ -92,6 +93,9 @@ pub(crate) fn open(
 }
 
 fn open_device(o: &CacheOptions) -> Result<Place> {
+    if let Some(m) = &o.mirror {
+        return Ok(Place { file: mirror::open(o, m)?, share: None });
+    }
     let Some(spec) = PoolSpec::of(&o.path)? else {
         let file =
             DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
@@ -120,7 +124,7 @@ fn open_device(o: &CacheOptions) -> Result<Place> {
 /// If it cannot be read, is in use, or can be refused without a look at the core. Nobody is to lose a core, or others theirs, for
 /// the sake of a start that is refused.
 pub fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock>)> {
-    if PoolSpec::of(&o.path)?.is_none() && !o.path.exists() {
+    if PoolSpec::of(&o.path)?.is_none() && !is_there(o) {
         refuse_missing(o)?;
         can_make(o)?;
         return Ok((None, None));
@@ -157,9 +161,9 @@ pub(crate) fn remembers(o: &CacheOptions) -> Result<Option<(Superblock, bool)>> 
     Ok(Some((sb, keeps)))
 }
 
-/// True if there is something at the path of the cache, or in the pool that it names.
+/// True if there is something at the path of the cache, or in the pool that it names. The legs of a mirror are never made.
 pub(crate) fn is_there(o: &CacheOptions) -> bool {
-    o.path.exists() || PoolSpec::of(&o.path).is_ok_and(|pool| pool.is_some())
+    o.mirror.is_some() || o.path.exists() || PoolSpec::of(&o.path).is_ok_and(|pool| pool.is_some())
 }
 
 /// Refuses what a start would, in so far as that is seen without a device that is in use.
@@ -167,7 +171,7 @@ pub(crate) fn is_there(o: &CacheOptions) -> bool {
 /// # Errors
 /// A cache that is not there, and is to be, or cannot be made.
 pub fn foresee(o: &CacheOptions) -> Result<()> {
-    if PoolSpec::of(&o.path)?.is_none() && !o.path.exists() {
+    if PoolSpec::of(&o.path)?.is_none() && !is_there(o) {
         refuse_missing(o)?;
         can_make(o)?;
     }
@@ -214,6 +218,9 @@ fn open_in(
     let (mut grown, mut drop_clean) = (false, false);
     let found = look(&mut dev)?;
     refuse(o, &found, dev.size()).or_refused()?;
+    if let Some(mirror) = file.mirror() {
+        mirror.begin().context("the legs of the mirrored cache cannot be labelled")?;
+    }
     let superblock = match found {
         Found::Cache(sb) if o.create || o.replaces(&sb) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
@@ -326,7 +333,8 @@ pub(crate) fn refuse_same_device(o: &CacheOptions, core: &OpenCore) -> Result<()
     let (Some(core), cache) = (core.spec.path(), spec.as_ref().map_or(&o.path, |s| &s.path)) else {
         return Ok(());
     };
-    let same = device_id(cache).is_some_and(|cache| device_id(core) == Some(cache));
+    let is_core = |path: &Path| device_id(path).is_some_and(|id| device_id(core) == Some(id));
+    let same = is_core(cache) || o.mirror.as_ref().is_some_and(|m| is_core(&m.path));
     ensure!(!same, keyed!("{CACHE} and {CORE} name the same device: a core cannot be its own cache"));
     Ok(())
 }
@@ -593,6 +601,7 @@ mod tests {
             line_size: None,
             shards: None,
             core_reserve: None,
+            mirror: None,
             create: false,
             force: false,
             replace: None,

@@ -1,7 +1,7 @@
 //! A definition as the options of a start.
 
 use crate::core::CoreSpec;
-use crate::options::{BlockOptions, CacheOptions, RbdOptions, ServeOptions, check};
+use crate::options::{BlockOptions, CacheOptions, MirrorOptions, RbdOptions, ServeOptions, check};
 use crate::profile;
 use anyhow::{Result, anyhow, bail, ensure};
 use loligo_block::keyed;
@@ -11,6 +11,7 @@ use loligo_engine::params::Params;
 use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec, ListenAddr};
 use loligo_format::mode::Mode;
+use std::path::PathBuf;
 use std::time::Duration;
 
 impl ServeOptions {
@@ -28,6 +29,9 @@ impl ServeOptions {
         let mode =
             volume.mode.as_deref().map(|m| m.parse::<Mode>().map_err(|e| anyhow!("mode = \"{m}\": {e}")));
         let cache = match (&volume.cache, mode.transpose()?.or(profile.map(|p| p.mode))) {
+            (None, None) if volume.journal_mirror.is_some() => {
+                bail!("journal-mirror is given and cache is not: a bare core has no journal")
+            }
             (None, None) => None,
             (None, Some(_)) => bail!("mode is given and cache is not: give both, or neither for a bare core"),
             (Some(_), None) => bail!("mode is missing: give wt, wb, wa, wi, wo or pt"),
@@ -39,6 +43,7 @@ impl ServeOptions {
                 line_size: volume.line_size.map(|b| u32::try_from(b.0).unwrap_or(u32::MAX)),
                 shards: volume.shards,
                 core_reserve: volume.core_reserve,
+                mirror: mirror(volume, leave)?,
                 create: leave.create,
                 force: leave.force,
                 replace: None,
@@ -118,6 +123,20 @@ pub fn mode_at_start(volume: &VolumeConfig) -> Option<String> {
     volume.cache.as_ref()?;
     let own = volume.mode.clone();
     own.or_else(|| Some(profile::find(volume.profile.as_deref()?).ok()?.mode.name().to_owned()))
+}
+
+fn mirror(volume: &VolumeConfig, leave: Leave) -> Result<Option<MirrorOptions>> {
+    let required = match volume.mirror.as_deref() {
+        None | Some("preferred") => false,
+        Some("required") => true,
+        Some(other) => bail!("mirror = \"{other}\": preferred or required"),
+    };
+    let options = |path: &PathBuf| MirrorOptions { path: path.clone(), required, alone: leave.mirror_alone };
+    ensure!(
+        volume.journal_mirror.is_some() || volume.mirror.is_none(),
+        "mirror says what becomes of a journal-mirror: give that, too"
+    );
+    Ok(volume.journal_mirror.as_ref().map(options))
 }
 
 fn owner(volume: &VolumeConfig) -> Result<Option<Owner>> {

@@ -19,6 +19,7 @@ pub mod identity;
 pub mod labelled_core;
 pub mod last_cache;
 pub mod memory;
+mod mirror;
 pub mod offline;
 pub mod options;
 pub mod pool;

@@ -8,6 +8,7 @@ use loligo_block::{CacheIo, DeviceFile, OpenOptions, SyncFile, keyed};
 use loligo_client::outcome::Ended;
 use loligo_client::progress::Progress;
 use loligo_engine::open::{self, Inspection};
+use loligo_format::mirror_label;
 use loligo_format::superblock::{SuperError, Superblock};
 use loligo_format::units::BLOCK;
 use serde_json::{Value, json};
@@ -24,9 +25,25 @@ fn open_file(path: &Path, read_only: bool) -> Result<CacheIo> {
     }
     let options = OpenOptions { read_only, exclusive: Some(WAIT), ..OpenOptions::default() };
     match DeviceFile::open(path, &options) {
-        Ok(file) => Ok(CacheIo::Whole(SyncFile::new(file))),
+        Ok(file) => Ok(CacheIo::Whole(SyncFile::new(content(file, read_only)?))),
         Err(e) if !path.exists() => bail!(Ended::refused(format!("{e}: give the path of a cache"))),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// The content of a device that was opened. A leg of a mirror can be looked at by itself, and no more.
+fn content(file: DeviceFile, read_only: bool) -> Result<DeviceFile> {
+    let is_leg = !matches!(
+        mirror_label::load(&mut SyncFile::new(file.clone())),
+        Err(SuperError::Absent | SuperError::Io(_))
+    );
+    match (is_leg, read_only) {
+        (false, _) => Ok(file),
+        (true, true) => Ok(file.behind(mirror_label::CONTENT)?),
+        (true, false) => bail!(Ended::refused(format!(
+            "{} is a leg of a mirrored cache, and is not to differ from the other one: serve the volume",
+            file.path().display()
+        ))),
     }
 }
 

@@ -76,6 +76,8 @@ pub struct CacheOptions {
     pub shards: Option<u16>,
     /// Percent of the core that is not exported.
     pub core_reserve: Option<u8>,
+    /// A second device that holds the same.
+    pub mirror: Option<MirrorOptions>,
     /// Insist on a new cache.
     pub create: bool,
     /// Overwrite, or give up, what stands in the way.
@@ -87,6 +89,17 @@ pub struct CacheOptions {
     /// The reason why the core may be another cache's: asked where nothing in this one can be compared with
     /// it.
     pub disputed: Option<String>,
+}
+
+/// The mirror of a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorOptions {
+    /// Device or file on the partner's array.
+    pub path: PathBuf,
+    /// Without it nothing is written.
+    pub required: bool,
+    /// At this start one device is believed although the other cannot be seen.
+    pub alone: bool,
 }
 
 impl ServeOptions {

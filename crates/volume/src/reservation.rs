@@ -18,10 +18,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The devices of `o` that others may share: a pool stands for its shares.
 fn devices(o: &ServeOptions) -> Result<Vec<PathBuf>> {
+    let mirror = o.cache.as_ref().and_then(|c| c.mirror.as_ref()).map(|m| m.path.clone());
+    // A leg that is not there is not opened; the other's label says whether it may be done without.
+    let mirror = mirror.filter(|path| path.exists());
     let cache = o.cache.as_ref().filter(|c| cache::is_there(c)).map(|c| c.path.clone());
+    let cache = cache.filter(|path| path.exists() || o.cache.as_ref().is_some_and(|c| c.mirror.is_none()));
     let cache = cache.map(|path| Ok::<_, anyhow::Error>(PoolSpec::of(&path)?.map_or(path, |pool| pool.path)));
     let core = o.core.path().filter(|path| path.exists()).map(Path::to_owned);
-    Ok(cache.transpose()?.into_iter().chain(core).collect())
+    Ok(cache.transpose()?.into_iter().chain(mirror).chain(core).collect())
 }
 
 /// Refuses to open what `o` names where it has a key, and an array does not say that this key holds it. Nothing is opened, read or

@@ -2,7 +2,7 @@
 
 use crate::options::ServeOptions;
 use crate::volume_state::VolumeState;
-use crate::{rbd, refusals};
+use crate::{mirror, rbd, refusals};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use loligo_block::lease::Hold;
@@ -52,6 +52,9 @@ pub fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<Stri
         ));
     }
     if let Some(why) = refusals::told(snapshots, app.core_start()) {
+        return Some(why);
+    }
+    if let Some(why) = app.mirror().and_then(mirror::trouble) {
         return Some(why);
     }
     let errors: u64 = snapshots.iter().map(|s| s.stats.io_errors).sum();
@@ -131,6 +134,9 @@ pub fn json(app: &VolumeState) -> Value {
         ram.insert((*part).to_owned(), json!(sum));
     }
     out.insert("ram_bytes".into(), Value::Object(ram));
+    if let Some(view) = app.mirror() {
+        out.insert("mirror".into(), mirror::json(view));
+    }
     if let Some(numbers) = app.with_image(rbd::numbers) {
         out.insert("rbd".into(), json!(numbers));
     }

@@ -47,6 +47,7 @@ pub(crate) fn stop(
     devices.let_go();
     // Also where what it holds is void: an engine that broke off may still wait for it.
     let cache = held.as_ref().map(|h| &h.file);
+    let mirror = cache.and_then(|file| file.mirror().cloned());
     let mut hung = HungDevice::new(cache, &handle);
     let drained = drain(app, &mut hung);
     unmount(mounts);
@@ -98,6 +99,10 @@ pub(crate) fn stop(
         if let (Some(held), Some(record)) = (held, record) {
             note_record(&held, record)?;
         }
+    }
+    if let Some(mirror) = mirror {
+        // After everything else that is written to it.
+        mirror.close();
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(dirty_left)

@@ -10,6 +10,7 @@ use crate::served_label::ServedLabel;
 use anyhow::Result;
 use loligo_block::keyed;
 use loligo_block::lease::Hold;
+use loligo_block::mirror::{Mirror, MirrorView};
 use loligo_block::silence::{Cause, Silence};
 use loligo_ceph::AttachedImage;
 use loligo_client::api::volume::{FlushState, Info};
@@ -84,6 +85,8 @@ pub struct VolumeState {
     flushes: Mutex<VecDeque<FlushState>>,
     /// The memory of what an administrator changes.
     remembers: OnceLock<Remembers>,
+    /// The mirror that its cache lies on.
+    mirror: Option<Mirror>,
     /// The parts by which it is ended at once.
     ends: Ends,
     /// The sockets that clients may come by.
@@ -148,6 +151,7 @@ impl VolumeState {
             flushes: Mutex::default(),
             remembers: OnceLock::new(),
             tls: None,
+            mirror: None,
             ends: Ends::default(),
             doors: Doors::default(),
         }
@@ -178,6 +182,16 @@ impl VolumeState {
             self.is_now(|info| info.listen.retain(|listed| *listed != spec.to_string()));
         })?;
         Ok(self.info().listen)
+    }
+
+    /// The same over a mirror.
+    pub(crate) fn mirrored_by(self, mirror: Option<Mirror>) -> VolumeState {
+        VolumeState { mirror, ..self }
+    }
+
+    /// The state of the mirror that its cache lies on.
+    pub fn mirror(&self) -> Option<MirrorView> {
+        self.mirror.as_ref()?.view()
     }
 
     /// The same with what an end at once must reach.

@@ -77,7 +77,7 @@ pub fn deterministic(s: &Source) -> Vec<String> {
 }
 
 /// The parts of the block crate that the engine may use: plain types, no device.
-const PLAIN: [&str; 26] = [
+const PLAIN: [&str; 28] = [
     "Answer",
     "Buf",
     "Completion",
@@ -86,6 +86,8 @@ const PLAIN: [&str; 26] = [
     "IoError",
     "IoKind",
     "KeyedText",
+    "Mark",
+    "MarkState",
     "Op",
     "OpKind",
     "Reply",

@@ -78,6 +78,7 @@ impl OsdConfig {
             home: self.home,
             cache: cache.device.clone(),
             core: Some(self.device.clone()),
+            journal_mirror: None,
             address: None,
             interface: BTreeMap::new(),
             definition,
@@ -104,6 +105,9 @@ pub struct VolumeUnit {
     pub home: Side,
     /// The path to the LUN of its cache, from each controller. Acknowledged writes lie there.
     pub cache: Paths,
+    /// The path to the LUN of its cache's mirror, on the other array.
+    #[serde(default)]
+    pub journal_mirror: Option<Paths>,
     /// The path to the LUN of its core, if that is no image.
     #[serde(default)]
     pub core: Option<Paths>,
@@ -123,7 +127,7 @@ pub struct VolumeUnit {
 impl VolumeUnit {
     /// Its LUNs, each with the path from each controller.
     pub(super) fn luns(&self) -> Vec<&Paths> {
-        std::iter::once(&self.cache).chain(&self.core).collect()
+        std::iter::once(&self.cache).chain(&self.journal_mirror).chain(&self.core).collect()
     }
 
     /// The definition that the daemon of `side` is given; its controller has this key.
@@ -132,7 +136,7 @@ impl VolumeUnit {
     /// If the keys make no sense together.
     pub fn of_side(&self, side: Side, key: &str) -> Result<VolumeConfig> {
         let mut table = self.definition.clone();
-        for own in ["cache", "reservation"] {
+        for own in ["cache", "journal-mirror", "reservation"] {
             ensure!(
                 !table.contains_key(own),
                 "the definition of volume {} has '{own}', which differs from side to side: leave it out there",
@@ -141,6 +145,9 @@ impl VolumeUnit {
         }
         let text = |path: &Path| toml::Value::String(path.display().to_string());
         table.insert("cache".to_owned(), text(path_of(&self.cache, side, &self.name)?));
+        if let Some(mirror) = &self.journal_mirror {
+            table.insert("journal-mirror".to_owned(), text(path_of(mirror, side, &self.name)?));
+        }
         if let Some(core) = &self.core {
             ensure!(!table.contains_key("core"), "volume {} has a core twice: leave one out", self.name);
             table.insert("core".to_owned(), text(path_of(core, side, &self.name)?));

@@ -5,13 +5,14 @@ pub const SIGNATURE_PROBE: usize = 256 << 10;
 
 /// Name, offset and bytes of marks that are enough by themselves. From the on-disk formats' own definitions (those in
 /// the Linux kernel's uapi headers where there are any).
-const MARKS: [(&str, usize, &[u8]); 32] = [
+const MARKS: [(&str, usize, &[u8]); 33] = [
     ("a Loligo pool (a core's share of it is pool:PATH#CORE)", 0, b"LOLIGOPL"),
     // What Loligo writes begins as LVM1's members did, so that others leave it alone.
     ("a Loligo pool (a core's share of it is pool:PATH#CORE)", 0, b"HM\x01\0\0\0\0\0LOLIGOPL"),
     ("a Loligo cache", 0, b"HM\x01\0\0\0\0\0LOLIGOSB"),
     ("a core of Loligo's", 0, b"HM\x01\0\0\0\0\0LOLIGOHM"),
     ("a core of Loligo's", 0, b"HM\x01\0\0\0\0\0LOLIGOVL"),
+    ("a leg of a mirrored cache of Loligo's", 0, b"HM\x01\0\0\0\0\0LOLIGOMR"),
     ("LVM1 physical volume", 0, b"HM\x01\0"),
     ("LVM1 physical volume", 0, b"HM\x02\0"),
     ("Ceph BlueStore", 0, b"bluestore block device"),

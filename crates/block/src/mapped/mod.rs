@@ -1,4 +1,4 @@
-//! A device made of extents of another one: the share of a cache device that one core has.
+//! The device of a cache, and one made of extents of another: the share of a cache device that one core has.
 //!
 //! A *pool* cuts a device into extents of equal size; who has which is the business of whoever keeps its table. Here is
 //! only the way from an offset of the share to one of the device, and I/O along it.
@@ -12,13 +12,14 @@ pub use io::MappedIo;
 pub use map::{ExtentMap, Run};
 
 use crate::file::{DeviceFile, SyncFile};
+use crate::mirror::{Mirror, MirroredIo};
 use crate::silence::Silence;
 use crate::uring::{DevId, UringFile};
 use crate::{AnyDevice, Buf, Geometry, IoError, SyncIo};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The device of a cache: one of its own, or extents of one that several share. Clones share the descriptors, the lock
+/// The device of a cache: one of its own, extents of one that several share, or two that hold the same. Clones share the descriptors, the lock
 /// and the map.
 #[derive(Debug, Clone)]
 pub enum CacheDevice {
@@ -26,13 +27,16 @@ pub enum CacheDevice {
     Whole(DeviceFile),
     /// Some extents of it.
     Share(DeviceFile, Arc<ExtentMap>),
+    /// Two of them.
+    Mirrored(Mirror),
 }
 
 impl CacheDevice {
-    /// The device below.
+    /// The device below; of two the one that is read.
     pub fn file(&self) -> &DeviceFile {
         match self {
             CacheDevice::Whole(file) | CacheDevice::Share(file, _) => file,
+            CacheDevice::Mirrored(mirror) => mirror.file(),
         }
     }
 
@@ -41,6 +45,7 @@ impl CacheDevice {
         match self {
             CacheDevice::Whole(file) => CacheDevice::Whole(file.silenced_by(silence)),
             CacheDevice::Share(file, map) => CacheDevice::Share(file.silenced_by(silence), map),
+            CacheDevice::Mirrored(mirror) => CacheDevice::Mirrored(mirror.silenced_by(silence)),
         }
     }
 
@@ -49,6 +54,7 @@ impl CacheDevice {
         match self {
             CacheDevice::Whole(file) => file.geometry(),
             CacheDevice::Share(file, map) => Geometry { size: map.size(), ..file.geometry() },
+            CacheDevice::Mirrored(mirror) => mirror.geometry(),
         }
     }
 
@@ -62,6 +68,19 @@ impl CacheDevice {
         self.file().warnings()
     }
 
+    /// The mirror, if there are two devices.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        match self {
+            CacheDevice::Mirrored(mirror) => Some(mirror),
+            CacheDevice::Whole(_) | CacheDevice::Share(..) => None,
+        }
+    }
+
+    /// The numbers that a device may have on a ring where it was given `id`.
+    pub fn ids(id: DevId) -> [DevId; 2] {
+        Mirror::ids(id)
+    }
+
     /// Blocking access.
     pub fn sync_io(&self) -> CacheIo {
         match self {
@@ -69,6 +88,7 @@ impl CacheDevice {
             CacheDevice::Share(file, map) => {
                 CacheIo::Share(MappedIo::new(SyncFile::new(file.clone()), map.clone()))
             }
+            CacheDevice::Mirrored(mirror) => CacheIo::Mirrored(mirror.sync_io()),
         }
     }
 
@@ -77,11 +97,14 @@ impl CacheDevice {
     /// # Errors
     /// If the device cannot be opened once more.
     pub fn on_ring(&self, id: DevId) -> Result<AnyDevice, IoError> {
-        let io = UringFile::new(self.file().separate()?, id);
-        Ok(match self {
-            CacheDevice::Whole(_) => AnyDevice::File(io),
-            CacheDevice::Share(_, map) => AnyDevice::Mapped(Box::new(MappedDevice::new(io, map.clone()))),
-        })
+        let io = |file: &DeviceFile| Ok::<_, IoError>(UringFile::new(file.separate()?, id));
+        match self {
+            CacheDevice::Whole(file) => Ok(AnyDevice::File(io(file)?)),
+            CacheDevice::Share(file, map) => {
+                Ok(AnyDevice::Mapped(Box::new(MappedDevice::new(io(file)?, map.clone()))))
+            }
+            CacheDevice::Mirrored(mirror) => mirror.on_ring(id),
+        }
     }
 }
 
@@ -98,6 +121,8 @@ pub enum CacheIo {
     Whole(SyncFile),
     /// Some extents of one.
     Share(MappedIo<SyncFile>),
+    /// Two devices.
+    Mirrored(MirroredIo),
 }
 
 macro_rules! each {
@@ -105,6 +130,7 @@ macro_rules! each {
         match $self {
             CacheIo::Whole($d) => $e,
             CacheIo::Share($d) => $e,
+            CacheIo::Mirrored($d) => $e,
         }
     };
 }

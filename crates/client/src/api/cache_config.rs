@@ -18,6 +18,13 @@ pub struct CacheConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub cache_size: Option<Bytes>,
+    /// A device on the partner's array that holds the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub journal_mirror: Option<PathBuf>,
+    /// Once that or the cache is gone: preferred or required.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// Do not write a new cache file whole.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
@@ -54,6 +61,8 @@ impl CacheConfig {
         CacheConfig {
             cache: v.cache,
             cache_size: v.cache_size,
+            journal_mirror: v.journal_mirror,
+            mirror: v.mirror,
             sparse: v.sparse,
             profile: v.profile,
             mode: v.mode,
@@ -87,6 +96,8 @@ impl CacheConfig {
         VolumeConfig {
             cache: own.cache,
             cache_size: own.cache_size,
+            journal_mirror: own.journal_mirror,
+            mirror: own.mirror,
             sparse: own.sparse,
             profile: own.profile,
             mode: own.mode,

@@ -21,6 +21,13 @@ pub struct VolumeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub cache_size: Option<Bytes>,
+    /// A device on the partner's array that holds the same as the cache: a write is acknowledged once both have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub journal_mirror: Option<PathBuf>,
+    /// Once that or the cache is gone: preferred (the default) goes on with the other after 2 s, required takes no more writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// Do not write a new cache file whole.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sparse: bool,
@@ -196,6 +203,8 @@ pub struct Leave {
     pub steal: bool,
     /// Open an RBD image whose dirty data another cache holds.
     pub without_cache: bool,
+    /// Believe one device of a mirrored cache although the other cannot be seen.
+    pub mirror_alone: bool,
 }
 
 impl VolumeConfig {
@@ -203,6 +212,8 @@ impl VolumeConfig {
     pub fn begin_in(&mut self, dir: &Path) {
         self.core = beside(dir, &self.core);
         self.cache = self.cache.take().map(|cache| beside(dir, &cache.display().to_string()).into());
+        self.journal_mirror =
+            self.journal_mirror.take().map(|path| whole(dir, &path.display().to_string()).into());
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
             QUORUM => QUORUM_BYTES,
             name if name.starts_with("osd") => osd,
             name if name.starts_with("cache") => cache,
-            _ => volume,
+            // A leg of a mirror has a label before its cache.
+            _ => volume + if state.config.mirror { 1 << 20 } else { 0 },
         };
         command.args(["--lun", &format!("{lun}={}:{size}", node.backing(at, &lun).display())]);
     }

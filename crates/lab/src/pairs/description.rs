@@ -79,6 +79,8 @@ struct Volume {
     name: String,
     home: &'static str,
     cache: BTreeMap<&'static str, PathBuf>,
+    #[serde(rename = "journal-mirror", skip_serializing_if = "Option::is_none")]
+    journal_mirror: Option<BTreeMap<&'static str, PathBuf>>,
     address: String,
     interface: BTreeMap<&'static str, &'static str>,
     definition: Definition,
@@ -183,6 +185,10 @@ fn volume(at: &Layout, state: &State, home: Controller) -> Volume {
         id: home.side as u32,
         home: home.side.name(),
         cache: sides.map(|c| (c.side.name(), c.lun(at, &name))).into(),
+        journal_mirror: state
+            .config
+            .mirror
+            .then(|| sides.map(|c| (c.side.name(), c.lun(at, &home.mirror()))).into()),
         address: format!("{}/24", daemons::address(state, home)),
         interface: sides.map(|c| (c.side.name(), namespaces::PUBLIC)).into(),
         definition: Definition {

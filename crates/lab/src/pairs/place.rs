@@ -58,13 +58,15 @@ impl Node {
         [self.0 * 2, self.0 * 2 + 1]
     }
 
-    /// The names of the LUNs of its array, with those of caches and volumes if the lab has any.
+    /// The names of the LUNs of its array, with those of caches, volumes and mirrors if the lab has any.
     pub fn luns(self, config: &LabConfig) -> Vec<String> {
         let osds = self.osds().map(osd_lun);
         let caches = self.osds().map(cache_lun).into_iter().filter(|_| config.cache.is_some());
-        let volumes =
-            self.controllers().map(Controller::volume).into_iter().filter(|_| config.volumes.is_some());
-        std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches).chain(volumes).collect()
+        let has_volumes = config.volumes.is_some();
+        let volumes = self.controllers().map(Controller::volume).into_iter().filter(|_| has_volumes);
+        let mirrors = self.controllers().map(Controller::mirror).into_iter();
+        let mirrors = mirrors.filter(|_| has_volumes && config.mirror);
+        std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches).chain(volumes).chain(mirrors).collect()
     }
 
     /// The folder of its array.
@@ -138,6 +140,11 @@ impl Controller {
     /// The volume that is at home here; its LUN and its image are named so too.
     pub fn volume(self) -> String {
         format!("vol-{self}")
+    }
+
+    /// The LUN of the mirror of its volume's cache.
+    pub fn mirror(self) -> String {
+        format!("{}-mirror", self.volume())
     }
 
     /// Its number in the lab, from 0.

@@ -96,6 +96,7 @@ impl Volume {
             VolumeState::new(info, running.handle().clone(), kept, mark)
                 .with_tls(tls)
                 .ended_by(ends)
+                .mirrored_by(held.as_ref().and_then(|h| h.file.mirror().cloned()))
                 .listening(Doors::of(&options)),
         );
         let unknown = of.last(None);
@@ -295,7 +296,8 @@ impl Opened {
             false => Ok(()),
         };
         let mut opened = cache::open(&options.name, cache, &self.core, signals, &mut watch)?;
-        reservation::refuse_buffered(options, opened.file.file())?;
+        let legs = opened.file.mirror().into_iter().flat_map(|mirror| mirror.files());
+        legs.chain([opened.file.file()]).try_for_each(|file| reservation::refuse_buffered(options, file))?;
         let dirty: u64 = opened.engines.iter().map(|engine| engine.dirty_blocks()).sum();
         let last_seqs = || opened.engines.iter().map(|engine| engine.last_seq()).collect();
         let finals = opened.was_clean.then(|| Finals { last_seqs: last_seqs(), dirty_blocks: dirty });
