@@ -34,9 +34,14 @@ fn alone(what: &str) -> Option<MutexGuard<'static, ()>> {
 
 /// Plays rows: the outcome.
 fn play(args: &[&str]) -> Value {
+    measure(&[&["--failures"], args].concat())
+}
+
+/// Runs the experiment with these arguments: the outcome.
+fn measure(args: &[&str]) -> Value {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(program());
-    command.args(["bench", "pair", "--failures", "--json", "--dir"]).arg(dir.path()).args(args);
+    command.args(["bench", "pair", "--json", "--dir"]).arg(dir.path()).args(args);
     let out = command.stdin(Stdio::null()).output().expect("the program runs");
     let said = String::from_utf8_lossy(&out.stderr);
     println!("{said}");
@@ -89,6 +94,31 @@ fn faults_lose_nothing_and_late_writes_are_rejected() {
         assert_eq!(number(&run["takeovers"]), 1, "{}", run["row"]);
         assert!(run["given_back"].as_f64().is_some_and(|at| at > 0.0), "{} was not given back", run["row"]);
     }
+}
+
+#[test]
+fn writes_are_answered_durably_on_the_array() {
+    if !installed("fio") {
+        return skip("the write path of pairs", "fio is missing: apt-get install fio");
+    }
+    let Some(_alone) = alone("the write path of pairs") else { return };
+    let load = ["--figures", "5,sustained", "--sizes", "4k", "--patterns", "rand", "--link", "1g"];
+    let small =
+        ["--rounds", "1", "--seconds", "1", "--settle", "1", "--image-size", "256m", "--cache-size", "64m"];
+    let outcome = measure(&[&load[..], &small].concat());
+    let points = outcome["points"].as_array().expect("points");
+    let figures: Vec<&Value> = points.iter().map(|point| &point["point"]["figure"]).collect();
+    assert_eq!(figures, ["5", "sustained"]);
+    for point in points {
+        let run = &point["runs"][0];
+        let counted = &run["counted"];
+        assert!(number(&counted["acks"]) > 0 && run["native"]["iops"].as_f64() > Some(0.0), "{run}");
+        assert!(number(&counted["flushes"]) > 0 && number(&counted["destaged_bytes"]) > 0, "{counted}");
+    }
+    let alone = &points[0]["runs"][0]["counted"];
+    assert!(number(&alone["flushes"]) >= number(&alone["acks"]), "an answer without a flush: {alone}");
+    let dirty = points[1]["runs"][0]["counted"]["dirty"][0].as_f64();
+    assert!(dirty > Some(0.5), "the journal was not full: {dirty:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 # A client of the cluster that can tell what it was promised: objects.py write POOL OBJECTS FIRST DEPTH, or check POOL OBJECTS LAST.
 #
 # The writes are numbered from FIRST on; write I replaces object I mod OBJECTS by content that I alone gives. With /run/vm/mark there, the
-# writer says how it fared since the last mark: slowest write, longest time in which the block device ublkb0 had requests and answered
+# writer says how it fared since the last mark: slowest write, longest time in which the block device $DEVICE (ublkb0) had requests and answered
 # none, writes. Every so often it says up to which number all are acknowledged. SIGTERM ends it.
 import hashlib, os, signal, sys, threading, time
 import rados
@@ -41,7 +41,7 @@ class Device:
 
 def write(io, objects, first, depth):
     lock, changed = threading.Lock(), threading.Condition()
-    waiting, slowest, count, device, ended = {}, 0.0, 0, Device("ublkb0"), []
+    waiting, slowest, count, device, ended = {}, 0.0, 0, Device(os.environ.get("DEVICE", "ublkb0")), []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
 
     def answered(i, began):

@@ -14,6 +14,10 @@ echo "=== exit $?"
 [ ! -e /run/vm/poweroff ] || systemctl --no-block poweroff
 END
 chmod +x /run/vm/run
+# Devices that this system's own programs make, not that system's.
+if [ -e /run/vm/before.sh ]; then
+    ( . /lib/prelude.sh; . /run/vm/before.sh ) || { echo "=== exit 95"; poweroff -f; }
+fi
 for place in dev proc sys run; do mount --rbind /$place /system/$place; done
 if [ -e /run/vm/loligo.deb ]; then
     # By its whole path, for busybox has a dpkg of its own.
@@ -22,6 +26,7 @@ if [ -e /run/vm/loligo.deb ]; then
 else
     cp /bin/loligo /system/usr/bin
 fi
+for program in /bin/fence-*; do [ ! -e $program ] || cp $program /system/usr/bin; done
 if [ $BOOTS = 0 ]; then
     mount -t tmpfs none /system/tmp
     # An OSD takes its place in the cluster's map from the host's name.

@@ -31,10 +31,10 @@ impl Keeper {
             let units = plan.units.iter().filter(|unit| unit.name == name);
             units.flat_map(|unit| unit.luns.clone()).collect()
         };
-        let volumes = config.volume.iter().map(|volume| {
-            let luns = of_unit(&format!("volume {}", volume.name));
-            (volume.name.clone(), (Values::new(config, volume, me), luns))
-        });
+        let volumes = config
+            .volumes()
+            .into_iter()
+            .map(|(unit, volume)| (volume.name.clone(), (Values::new(config, &volume, me), of_unit(&unit))));
         Ok(Keeper {
             luns: Luns::new(config.clone(), me)?,
             volumes: Arc::new(volumes.collect()),

@@ -4,11 +4,14 @@
 //! * [`run`](run::run) is a run: one loop, links, threads for questions.
 //! * [`executor`] carries questions out, by [`luns`] on the array, [`monitors`], [`power`] and the [`runner`] of each unit.
 //! * [`osd`] and [`volume`] are those that are run; a volume has an [`address`], and [`values`] that are [`kept`] on the array.
+//!   An OSD may stand on a volume: it is [`behind`] a cache.
+//! * [`peers`] notes its clients there, and [`tickle`] has them connect again after a takeover.
 //! * [`wire`] is a heartbeat as bytes.
 //! * [`setup`] registers the keys, and takes them away.
 //! * [`status`] and [`history`] are what operators see, by the socket of `control`, or by a [`handle`] in the same process.
 
 pub mod address;
+pub mod behind;
 pub mod cancel;
 pub mod client;
 pub mod config;
@@ -21,11 +24,13 @@ pub mod kept;
 pub mod luns;
 pub mod monitors;
 pub mod osd;
+pub mod peers;
 pub mod power;
 pub mod run;
 pub mod runner;
 pub mod setup;
 pub mod status;
+pub mod tickle;
 pub mod values;
 pub mod volume;
 mod whole_file;

@@ -1,5 +1,6 @@
 //! The process of an OSD: its label is compared before it starts, and it is found again after the agent was restarted.
 
+use crate::behind::Behind;
 use crate::cancel::Cancel;
 use crate::config::{OsdConfig, PairConfig};
 use crate::luns::read_first_block;
@@ -34,22 +35,34 @@ const TOOL: Duration = Duration::from_secs(20);
 pub struct Osd {
     config: OsdConfig,
     conf: PathBuf,
-    device: PathBuf,
+    /// Its LUNs, without that of a cache.
+    luns: Vec<PathBuf>,
     dir: PathBuf,
+    /// The volume between its data and `device`, if there is a cache.
+    behind: Option<Behind>,
     /// The process that an agent of this side has started last.
     last: Option<Process>,
 }
 
 impl Osd {
     /// The OSD as `side` has it.
-    pub fn new(pair: &PairConfig, osd: &OsdConfig, side: Side) -> Osd {
-        Osd {
+    ///
+    /// # Errors
+    /// If the volume that it stands on makes no sense.
+    pub fn new(pair: &PairConfig, osd: &OsdConfig, side: Side) -> Result<Osd> {
+        Ok(Osd {
             config: osd.clone(),
             conf: pair.ceph.conf.clone(),
-            device: osd.device[&side].clone(),
+            luns: std::iter::once(&osd.device).chain(&osd.db).map(|paths| paths[&side].clone()).collect(),
             dir: osd.dir[&side].clone(),
+            behind: Behind::new(pair, osd, side)?,
             last: noted(&osd.dir[&side]),
-        }
+        })
+    }
+
+    /// True if it runs here, or the volume that it stands on is served here.
+    pub fn is_here(&self) -> bool {
+        self.process().is_some() || self.behind.as_ref().is_some_and(Behind::is_here)
     }
 
     /// Its process: the one that was started last, which may not have come to its store yet, or the one that has the OSD's
@@ -69,14 +82,24 @@ impl Osd {
     pub fn start(&mut self, cancel: &Cancel) -> Answer {
         match self.try_start(cancel) {
             Ok(()) => Answer::Done,
-            Err(why) => Answer::Failed(self.blame(&format!("{why:#}"))),
+            Err(why) => Answer::Failed(self.blame(&why)),
         }
     }
 
     fn try_start(&mut self, cancel: &Cancel) -> Result<()> {
         let id = self.config.id;
+        if let (Some(behind), Some(pid)) = (&self.behind, self.process())
+            && !behind.carries(pid)
+        {
+            // Its data went from under it with the daemon.
+            self.end(Signal::KILL, None);
+        }
+        if let Some(behind) = &mut self.behind {
+            behind.start(cancel)?;
+        }
         if self.process().is_none() {
-            self.check_label()?;
+            self.check_links()?;
+            self.check_labels()?;
             self.spawn()?;
         }
         let begun = Instant::now();
@@ -104,63 +127,124 @@ impl Osd {
         Ok(())
     }
 
-    /// The label of the store must be that of this OSD of this cluster.
-    fn check_label(&self) -> Result<()> {
-        let mut command = Command::new("ceph-bluestore-tool");
-        own_environment(&mut command, &self.conf);
-        command.args(["show-label", "--dev"]).arg(&self.device);
-        let text = process::run(&mut command, TOOL, &Interrupt::default())?;
-        let label: Value = serde_json::from_str(&text).context("the label of the store is not JSON")?;
-        let label =
-            label.as_object().and_then(|all| all.values().next()).context("the store has no label")?;
-        let device = self.device.display();
-        let says = |key: &str| label[key].as_str().unwrap_or_default().to_owned();
-        ensure!(
-            says("whoami") == self.config.id.to_string() && says("osd_uuid") == self.config.uuid,
-            "{device} holds osd.{} with the id {}, not osd.{} with {}: another LUN is mapped there",
-            says("whoami"),
-            says("osd_uuid"),
-            self.config.id,
-            self.config.uuid
-        );
-        let fsid = std::fs::read_to_string(self.dir.join("ceph_fsid")).unwrap_or_default();
-        ensure!(
-            fsid.trim().is_empty() || says("ceph_fsid") == fsid.trim(),
-            "{device} is of the cluster {}, and {} of {}",
-            says("ceph_fsid"),
-            self.dir.display(),
-            fsid.trim()
-        );
+    /// Its data, as it opens them: a device behind a cache is older than they are.
+    fn data(&self) -> &Path {
+        self.behind.as_ref().map_or(&self.luns[0], Behind::file)
+    }
+
+    /// The links of its folder must lead to what the pair's file names: only that is fenced.
+    fn check_links(&self) -> Result<()> {
+        let links = [("block", Some(self.data())), ("block.db", self.luns.get(1).map(PathBuf::as_path))];
+        for (name, device) in links {
+            let link = self.dir.join(name);
+            let is_there = std::fs::symlink_metadata(&link).is_ok();
+            let Some(device) = device else {
+                ensure!(
+                    !is_there,
+                    "{} is there, and the pair's file names no such LUN of osd.{}: add it as [osd.db], or nothing keeps the \
+                     partner away from it",
+                    link.display(),
+                    self.config.id
+                );
+                continue;
+            };
+            let leads = |path: &Path| path.canonicalize().ok();
+            ensure!(
+                leads(&link).is_some() && leads(&link) == leads(device),
+                "{} does not lead to {}, which the pair's file names: make it a link to that",
+                link.display(),
+                device.display()
+            );
+        }
         Ok(())
     }
 
+    /// The labels of the store must be those of this OSD of this cluster.
+    fn check_labels(&self) -> Result<()> {
+        let label = self.label(self.data())?;
+        let (id, uuid) = (self.config.id, &self.config.uuid);
+        let device = self.data().display();
+        ensure!(
+            label.says("whoami") == id.to_string() && label.says("osd_uuid") == *uuid,
+            "{device} holds osd.{} with the id {}, not osd.{id} with {uuid}: another LUN is mapped there",
+            label.says("whoami"),
+            label.says("osd_uuid"),
+        );
+        let fsid = std::fs::read_to_string(self.dir.join("ceph_fsid")).unwrap_or_default();
+        ensure!(
+            fsid.trim().is_empty() || label.says("ceph_fsid") == fsid.trim(),
+            "{device} is of the cluster {}, and {} of {}: another LUN is mapped there",
+            label.says("ceph_fsid"),
+            self.dir.display(),
+            fsid.trim()
+        );
+        for db in &self.luns[1..] {
+            let of = self.label(db)?.says("osd_uuid").to_owned();
+            ensure!(
+                of == *uuid,
+                "{} is the database of the store {of}, not of osd.{id} with {uuid}: another LUN is mapped there",
+                db.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn label(&self, device: &Path) -> Result<Label> {
+        let mut command = Command::new("ceph-bluestore-tool");
+        own_environment(&mut command, &self.conf);
+        command.args(["show-label", "--dev"]).arg(device);
+        let text = process::run(&mut command, TOOL, &Interrupt::default())?;
+        let all: Value = serde_json::from_str(&text).context("the label of the store is not JSON")?;
+        let label = all.as_object().and_then(|all| all.values().next().cloned());
+        Ok(Label(label.context("the store has no label")?))
+    }
+
     /// Why it could not be started, or ended: the array's doing, or not.
-    fn blame(&self, why: &str) -> Failure {
-        match read_first_block(&self.device) {
-            Err(error) => Failure::Array(format!("{}: {error}", self.device.display())),
-            Ok(()) => Failure::Other(why.to_owned()),
+    fn blame(&self, why: &anyhow::Error) -> Failure {
+        match (&self.behind, self.array_error()) {
+            (_, Some(error)) => Failure::Array(error),
+            (Some(behind), None) => behind.volume().blame(why),
+            (None, None) => Failure::Other(format!("{why:#}")),
         }
     }
 
-    /// Looks whether its process has ended by itself, and why.
+    /// The error of the first of its LUNs that cannot be read.
+    fn array_error(&self) -> Option<String> {
+        let failed = |path: &PathBuf| Some(format!("{}: {}", path.display(), read_first_block(path).err()?));
+        self.luns.iter().find_map(failed)
+    }
+
+    /// Looks whether its process, or what it stands on, has ended by itself, and why.
     pub fn has_ended(&mut self) -> Option<Cause> {
-        if self.process().is_some() {
-            return None;
+        if let Some(pid) = self.process() {
+            let cause = self.behind.as_mut()?.has_ended()?;
+            // It has nothing to write to any more; it may end at this moment.
+            let _ = kill_process(pid, Signal::KILL);
+            return Some(cause);
         }
-        Some(if read_first_block(&self.device).is_err() { Cause::Array } else { Cause::Other })
+        let of_cache = self.behind.as_ref().and_then(|behind| behind.volume().array_error());
+        Some(match self.array_error().or(of_cache) {
+            Some(_) => Cause::Array,
+            None => Cause::Other,
+        })
     }
 
     /// Ends it at once, and returns once it is gone: the kernel keeps it until the array has answered what it wrote.
     pub fn kill(&mut self) -> Answer {
-        self.end(Signal::KILL, None)
+        if let Some(pid) = self.process() {
+            // Both are to end at the same time: one that is killed waits for what it stands on.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let below = self.behind.as_mut().map_or(Answer::Done, Behind::kill);
+        both(self.end(Signal::KILL, None), below)
     }
 
-    /// Ends it in peace, or at once if it takes too long.
+    /// Ends it in peace, or at once if it takes too long; then what it stands on.
     pub fn stop(&mut self) -> Answer {
-        match self.end(Signal::TERM, Some(STOP)) {
-            Answer::Done => Answer::Done,
-            _ => self.kill(),
+        if self.end(Signal::TERM, Some(STOP)) != Answer::Done {
+            return self.kill();
         }
+        self.behind.as_mut().map_or(Answer::Done, Behind::stop)
     }
 
     fn end(&mut self, signal: Signal, limit: Option<Duration>) -> Answer {
@@ -180,6 +264,20 @@ impl Osd {
     pub fn id(&self) -> u32 {
         self.config.id
     }
+}
+
+/// The label of a store.
+struct Label(Value);
+
+impl Label {
+    fn says(&self, key: &str) -> &str {
+        self.0[key].as_str().unwrap_or_default()
+    }
+}
+
+/// The answer of two that had to end.
+fn both(first: Answer, second: Answer) -> Answer {
+    if first == Answer::Done { second } else { first }
 }
 
 /// The name of the note of the process that was started last, in the OSD's folder.

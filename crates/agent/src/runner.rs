@@ -24,7 +24,7 @@ impl Runner {
     /// If its part of the file makes no sense.
     pub fn new(pair: &PairConfig, unit: UnitConfig<'_>, side: Side) -> Result<Runner> {
         Ok(match unit {
-            UnitConfig::Osd(osd) => Runner::Osd(Box::new(Osd::new(pair, osd, side))),
+            UnitConfig::Osd(osd) => Runner::Osd(Box::new(Osd::new(pair, osd, side)?)),
             UnitConfig::Volume(volume) => Runner::Volume(Box::new(Volume::new(pair, volume, side)?)),
         })
     }
@@ -40,7 +40,7 @@ impl Runner {
     /// True if it runs here.
     pub fn is_here(&self) -> bool {
         match self {
-            Runner::Osd(osd) => osd.process().is_some(),
+            Runner::Osd(osd) => osd.is_here(),
             Runner::Volume(volume) => volume.is_here(),
         }
     }

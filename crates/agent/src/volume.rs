@@ -5,6 +5,8 @@ use crate::cancel::Cancel;
 use crate::config::{PairConfig, VolumeUnit};
 use crate::kept::Kept;
 use crate::luns::read_first_block;
+use crate::peers::{PeerNote, Secretary};
+use crate::tickle::tickle;
 use crate::values::Values;
 use anyhow::{Result, bail, ensure};
 use loligo_client::api::daemon::{Create, Stop};
@@ -29,6 +31,9 @@ const START: Duration = Duration::from_secs(100);
 /// The time that one may take to end.
 const END: Duration = Duration::from_secs(20);
 
+/// A stop in peace: what was acknowledged stays on the cache, for the partner to go on from.
+const STOP: Stop = Stop { flush: false, force: true };
+
 /// A volume of the pair, on one side.
 #[derive(Debug)]
 pub struct Volume {
@@ -38,6 +43,9 @@ pub struct Volume {
     values: Values,
     daemon: PathBuf,
     floating: Option<Floating>,
+    note: PeerNote,
+    /// Of a volume with an address.
+    secretary: Option<Secretary>,
     devices: Vec<PathBuf>,
     looked: Option<Instant>,
     /// When its sockets were last asked about.
@@ -69,6 +77,8 @@ impl Volume {
             .floating()?
             .zip(interface)
             .map(|((address, prefix), interface)| Floating::new(address, prefix, interface));
+        let note = PeerNote::new(&own.quorum, unit.id);
+        let secretary = floating.as_ref().map(|f| Secretary::start(note.clone(), f.address()));
         let devices = std::iter::once(&unit.cache).chain(&unit.core).filter_map(|paths| paths.get(&side));
         Ok(Volume {
             name: unit.name.clone(),
@@ -76,6 +86,8 @@ impl Volume {
             values: Values::new(pair, unit, side),
             daemon: own.daemon.clone(),
             floating,
+            note,
+            secretary,
             devices: devices.cloned().collect(),
             looked: None,
             asked: None,
@@ -107,7 +119,9 @@ impl Volume {
 
     /// True if the daemon serves it, or is about to.
     pub fn is_here(&self) -> bool {
-        matches!(self.look(), Found::Is(Status::Starting | Status::Serving | Status::Stopping))
+        let is_here = matches!(self.look(), Found::Is(Status::Starting | Status::Serving | Status::Stopping));
+        self.note_clients(is_here);
+        is_here
     }
 
     /// Starts it, and has clients come; one that is served already is taken on.
@@ -118,7 +132,11 @@ impl Volume {
         }
     }
 
-    fn try_start(&self, cancel: &Cancel) -> Result<()> {
+    /// The same, with the reason.
+    ///
+    /// # Errors
+    /// If it is refused, does not come in time, or is cancelled.
+    pub(crate) fn try_start(&self, cancel: &Cancel) -> Result<()> {
         let definition = self.effective()?;
         let daemon = self.daemon()?;
         let begun = Instant::now();
@@ -137,6 +155,8 @@ impl Volume {
                 Found::Is(Status::Stopped) if was_made => {
                     bail!("it was stopped while it started")
                 }
+                // One that is tried again, or was lost to the partner before, counts as wanted: it is not deleted as it is.
+                Found::Is(Status::Failed(_) | Status::Lost(_)) => daemon.stop(&self.name, &STOP).map(drop)?,
                 // Values that this controller's daemon remembers are older than what the array has.
                 Found::Is(..) => daemon.delete(&self.name, true)?,
                 Found::Nothing => {
@@ -174,12 +194,25 @@ impl Volume {
     fn open_doors(&self, daemon: &DaemonClient) -> Result<()> {
         let Some(floating) = &self.floating else { return Ok(()) };
         let address = floating.address();
+        // A hint alone: without it clients come later.
+        let left = self.note.read().unwrap_or_default();
         floating.put().map_err(|why| anyhow::anyhow!("{address} cannot be had: {why}"))?;
         daemon.bind(&self.name, &WhichSocket::default())?;
         if let Err(why) = floating.announce() {
             tracing::warn!(volume = self.name, "{why}: clients may be slow to find it");
         }
+        if let Err(why) = tickle(left) {
+            tracing::warn!(volume = self.name, "clients are not told: {why}. They may be slow to find it");
+        }
+        self.note_clients(true);
         Ok(())
+    }
+
+    /// Clients are noted as long as the volume is served here.
+    fn note_clients(&self, serves: bool) {
+        if let Some(secretary) = &self.secretary {
+            secretary.serve(serves);
+        }
     }
 
     /// The definition with what was set by command, on either side.
@@ -189,7 +222,7 @@ impl Volume {
     }
 
     /// The reason why it could not be started: the array's doing, or not.
-    fn blame(&self, why: &anyhow::Error) -> Failure {
+    pub(crate) fn blame(&self, why: &anyhow::Error) -> Failure {
         if let Some(Fenced(why)) = why.downcast_ref() {
             return Failure::NotMine(why.clone());
         }
@@ -199,7 +232,8 @@ impl Volume {
         }
     }
 
-    fn array_error(&self) -> Option<String> {
+    /// The error of the first of its devices that cannot be read.
+    pub(crate) fn array_error(&self) -> Option<String> {
         let failed = |path: &PathBuf| Some(format!("{}: {}", path.display(), read_first_block(path).err()?));
         self.devices.iter().find_map(failed)
     }
@@ -259,10 +293,22 @@ impl Volume {
 
     /// Stops it in peace: what was acknowledged is on its cache, and the partner goes on from there.
     pub fn stop(&mut self) -> Answer {
-        let stop = Stop { flush: false, force: true };
-        let ended = self.end(|daemon| daemon.stop(&self.name, &stop).map(drop));
+        let ended = self.end(|daemon| {
+            self.hang_up(daemon);
+            daemon.stop(&self.name, &STOP).map(drop)
+        });
         let closed = self.close_doors();
         self.over(ended.and(closed))
+    }
+
+    /// Closes the connections of clients, which connect again and find the partner. A volume that stops would answer their requests
+    /// with errors.
+    fn hang_up(&self, daemon: &DaemonClient) {
+        if self.floating.is_some()
+            && let Err(why) = daemon.unbind(&self.name, &WhichSocket::default())
+        {
+            tracing::warn!(volume = self.name, "clients are not hung up on before the stop: {why:#}");
+        }
     }
 
     fn over(&self, ended: Result<()>) -> Answer {
@@ -296,6 +342,7 @@ impl Volume {
     }
 
     fn close_doors(&self) -> Result<()> {
+        self.note_clients(false);
         match &self.floating {
             Some(floating) => floating.take_away().map_err(anyhow::Error::msg),
             None => Ok(()),

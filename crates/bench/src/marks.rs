@@ -40,7 +40,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Of a ratio.
-    fn of(want: Want, ratio: &Ratio) -> Verdict {
+    pub(crate) fn of(want: Want, ratio: &Ratio) -> Verdict {
         let (met, open) = match want {
             Want::AtLeast(mark) => (ratio.value >= mark, ratio.high >= mark),
             Want::AtMost(mark) => (ratio.value <= mark, ratio.low <= mark),
@@ -53,7 +53,7 @@ impl Verdict {
         }
     }
 
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Verdict::Met => "met",
             Verdict::Open => "open",

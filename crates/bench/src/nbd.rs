@@ -24,36 +24,9 @@ impl Client {
             UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut client = Client { stream, size: 0, handle: 0 };
-        if (client.u64()?, client.u64()?) != (proto::MAGIC, proto::OPTION_MAGIC) {
-            bail!("{} does not speak NBD", socket.display());
-        }
-        let flags = client.u16()?;
-        // Fixed newstyle always, and no zeroes at the end where the server can do without.
-        client.stream.write_all(&u32::from(flags & 3).to_be_bytes())?;
-        let mut go = proto::OPTION_MAGIC.to_be_bytes().to_vec();
-        go.extend(option::GO.to_be_bytes());
-        go.extend((export.len() as u32 + 6).to_be_bytes());
-        go.extend((export.len() as u32).to_be_bytes());
-        go.extend(export.as_bytes());
-        go.extend(0u16.to_be_bytes());
-        client.stream.write_all(&go)?;
-        loop {
-            if client.u64()? != proto::OPTION_REPLY_MAGIC || client.u32()? != option::GO {
-                bail!("the server answered GO with something else");
-            }
-            let kind = client.u32()?;
-            let mut data = vec![0; client.u32()?.min(1 << 16) as usize];
-            client.stream.read_exact(&mut data)?;
-            match kind {
-                reply::ACK => return Ok(client),
-                // NBD_INFO_EXPORT: type 0, then the size and the flags.
-                reply::INFO if data.len() >= 10 && data[..2] == [0, 0] => {
-                    client.size = u64::from_be_bytes(data[2..10].try_into()?);
-                }
-                reply::INFO => {}
-                _ => bail!("the server refuses export {export:?}: {}", String::from_utf8_lossy(&data)),
-            }
-        }
+        client.size =
+            enter(&mut client.stream, export).with_context(|| format!("entering {}", socket.display()))?;
+        Ok(client)
     }
 
     /// Size of the export, bytes.
@@ -65,7 +38,7 @@ impl Client {
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.handle += 1;
         self.request(cmd::READ, offset, buffer.len() as u32)?;
-        let (magic, error, handle) = (self.u32()?, self.u32()?, self.u64()?);
+        let (magic, error, handle) = (u32(&mut self.stream)?, u32(&mut self.stream)?, u64(&mut self.stream)?);
         if magic != proto::SIMPLE_REPLY_MAGIC || handle != self.handle {
             bail!("the server's reply is not the one to this read");
         }
@@ -79,21 +52,59 @@ impl Client {
         let header = RequestHeader { flags: 0, command, cookie: self.handle, offset, len: length };
         self.stream.write_all(&header.encode())
     }
+}
 
-    fn u16(&mut self) -> std::io::Result<u16> {
-        let mut bytes = [0; 2];
-        self.stream.read_exact(&mut bytes).map(|()| u16::from_be_bytes(bytes))
+/// Enters `export` on a fresh connection, with simple replies: the export's bytes.
+///
+/// # Errors
+/// If the connection breaks, or the server refuses.
+pub(crate) fn enter(stream: &mut (impl Read + Write), export: &str) -> Result<u64> {
+    if (u64(stream)?, u64(stream)?) != (proto::MAGIC, proto::OPTION_MAGIC) {
+        bail!("the server does not speak NBD");
     }
+    let flags = u16(stream)?;
+    // Fixed newstyle always, and no zeroes at the end where the server can do without.
+    let mut go = u32::from(flags & 3).to_be_bytes().to_vec();
+    go.extend(proto::OPTION_MAGIC.to_be_bytes());
+    go.extend(option::GO.to_be_bytes());
+    go.extend((export.len() as u32 + 6).to_be_bytes());
+    go.extend((export.len() as u32).to_be_bytes());
+    go.extend(export.as_bytes());
+    go.extend(0u16.to_be_bytes());
+    stream.write_all(&go)?;
+    let mut size = 0;
+    loop {
+        if u64(stream)? != proto::OPTION_REPLY_MAGIC || u32(stream)? != option::GO {
+            bail!("the server answered GO with something else");
+        }
+        let kind = u32(stream)?;
+        let mut data = vec![0; u32(stream)?.min(1 << 16) as usize];
+        stream.read_exact(&mut data)?;
+        match kind {
+            reply::ACK => return Ok(size),
+            // NBD_INFO_EXPORT: type 0, then the size and the flags.
+            reply::INFO if data.len() >= 10 && data[..2] == [0, 0] => {
+                size = u64::from_be_bytes(data[2..10].try_into()?);
+            }
+            reply::INFO => {}
+            _ => bail!("the server refuses export {export:?}: {}", String::from_utf8_lossy(&data)),
+        }
+    }
+}
 
-    fn u32(&mut self) -> std::io::Result<u32> {
-        let mut bytes = [0; 4];
-        self.stream.read_exact(&mut bytes).map(|()| u32::from_be_bytes(bytes))
-    }
+fn u16(stream: &mut impl Read) -> std::io::Result<u16> {
+    let mut bytes = [0; 2];
+    stream.read_exact(&mut bytes).map(|()| u16::from_be_bytes(bytes))
+}
 
-    fn u64(&mut self) -> std::io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.stream.read_exact(&mut bytes).map(|()| u64::from_be_bytes(bytes))
-    }
+pub(crate) fn u32(stream: &mut impl Read) -> std::io::Result<u32> {
+    let mut bytes = [0; 4];
+    stream.read_exact(&mut bytes).map(|()| u32::from_be_bytes(bytes))
+}
+
+pub(crate) fn u64(stream: &mut impl Read) -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes).map(|()| u64::from_be_bytes(bytes))
 }
 
 impl Drop for Client {

@@ -35,6 +35,10 @@ const HURRY: [(&str, &str); 6] = [
     ("mon_client_hunt_parallel", "3"),
 ];
 
+/// An OSD whose host died closes no connection, and only another OSD or the monitors tell that it is elsewhere by now. A client asks
+/// them for a newer map if something was not answered for so many seconds; Ceph's 10 s are longer than a takeover.
+const MAP_AFTER: [(&str, &str); 2] = [("objecter_timeout", "0.5"), ("objecter_tick_interval", "0.5")];
+
 /// Beyond these librados makes whoever submits wait.
 const IN_FLIGHT_BYTES: &str = "4294967296";
 const IN_FLIGHT_OPS: &str = "1048576";
@@ -124,6 +128,9 @@ impl Cluster {
         cluster.set("client_mount_timeout", PATIENCE)?;
         match purpose {
             Purpose::Look => {
+                for (option, value) in MAP_AFTER {
+                    cluster.set(option, value)?;
+                }
                 for option in ["rados_mon_op_timeout", "rados_osd_op_timeout"] {
                     cluster.set(option, PATIENCE)?;
                 }
@@ -146,8 +153,10 @@ impl Cluster {
                 cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
                 // Its threads are those that the fence knows.
                 cluster.set("ms_type", "async+posix")?;
-                // How often OSDs hear of its watches: a watch outlives the lease, however short OSDs' memory is.
-                cluster.set("objecter_tick_interval", "1")?;
+                // OSDs hear of its watches as often: a watch outlives the lease, however short OSDs' memory is.
+                for (option, value) in MAP_AFTER {
+                    cluster.set(option, value)?;
+                }
                 // What was fenced and is open again has the lease's time to be heard.
                 cluster.set("ms_max_backoff", "2")?;
                 if is_left_out(Step::Fence) {

@@ -138,7 +138,7 @@ struct Up {
     /// The place of BlueStore's write-ahead log: file, or a device for each OSD [default: with the database]
     #[arg(long, value_name = "FILE|DEV")]
     wal: Option<Aside>,
-    /// Put a flash cache of so many bytes in front of each OSD's data
+    /// Put a flash cache of so many bytes in front of each OSD's data; of pairs it is a LUN of the array
     #[arg(long, value_name = "SIZE")]
     cache: Option<String>,
     /// The folder that the caches lie in [default: the lab's own]

@@ -17,6 +17,10 @@ use std::process::ExitCode;
 /// 'param get NAME' lists all tunables with their ranges and defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Parameters:
+  ack            a write is answered once the cache has taken it (written), or once
+                 it is durable there, as if each write had asked for that (durable)
+  large-writes   (RBD images) writes of 512 KiB and more go past the cache, or are
+                 cached while it has room
   seq-cutoff     bypass of long sequential streams: always, full (once the cache is
                  full) or never
   seq-threshold  bytes from which a stream is long

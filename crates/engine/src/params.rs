@@ -28,9 +28,31 @@ pub enum AdmissionKind {
     Always,
 }
 
+/// The moment at which a write is answered in write-back mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ack {
+    /// The cache has taken it: what a power failure of a volatile cache may undo until a flush.
+    Written,
+    /// It is durable, as if it had asked for that (FUA).
+    Durable,
+}
+
+/// The way of large writes over a core that takes groups, while the cache has room for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LargeWrites {
+    /// To the core: it takes them as fast as destaging would bring them there.
+    Past,
+    /// Into the cache, so that nobody waits for the core.
+    Cached,
+}
+
 /// The tunables of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Params {
+    /// The moment at which a write is answered.
+    pub ack: Ack,
+    /// The way of large writes while the cache has room.
+    pub large_writes: LargeWrites,
     /// The condition on which sequential streams bypass the cache.
     pub seq_cutoff: SeqCutoff,
     /// Bytes of a stream from which it is sequential.
@@ -67,6 +89,8 @@ impl AdmissionKind {
 impl Default for Params {
     fn default() -> Params {
         Params {
+            ack: Ack::Written,
+            large_writes: LargeWrites::Past,
             seq_cutoff: SeqCutoff::Full,
             seq_threshold: 1 << 20,
             seq_promotion: 8,
@@ -95,7 +119,9 @@ pub struct ParamRow {
 }
 
 /// Keys and ranges, in the order shown.
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 12] = [
+    ("ack", "written | durable"),
+    ("large-writes", "past | cached"),
     ("seq-cutoff", "always | full | never"),
     ("seq-threshold", "4k to 4294966272 bytes"),
     ("seq-promotion", "1 to 65535 requests"),
@@ -123,6 +149,8 @@ macro_rules! words {
         }
     };
 }
+words!(Ack { Written = "written", Durable = "durable" });
+words!(LargeWrites { Past = "past", Cached = "cached" });
 words!(SeqCutoff { Always = "always", Full = "full", Never = "never" });
 words!(AdmissionKind { Probation = "probation", Nhit = "nhit", Always = "always" });
 
@@ -162,6 +190,8 @@ impl Params {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<String> {
         Some(match key {
+            "ack" => self.ack.to_string(),
+            "large-writes" => self.large_writes.to_string(),
             "seq-cutoff" => self.seq_cutoff.to_string(),
             "seq-threshold" => self.seq_threshold.to_string(),
             "seq-promotion" => self.seq_promotion.to_string(),
@@ -187,6 +217,8 @@ impl Params {
         let mut p = *self;
         let done = (|| {
             match key {
+                "ack" => p.ack = value.parse()?,
+                "large-writes" => p.large_writes = value.parse()?,
                 "seq-cutoff" => p.seq_cutoff = value.parse()?,
                 "seq-threshold" => p.seq_threshold = bytes(value, 4096, 4_294_966_272)?,
                 "seq-promotion" => p.seq_promotion = number(value, 1, 65_535)? as u32,

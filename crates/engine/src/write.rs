@@ -11,7 +11,7 @@ use crate::flushes::Waiter;
 use crate::index::Meta;
 use crate::intake::Task;
 use crate::io_tag::Done;
-use crate::params::SeqCutoff;
+use crate::params::{Ack, LargeWrites, SeqCutoff};
 use crate::stats::Bypass;
 use crate::write_task::{BackStep, Content, CoreStep, Header, Route, WriteTask};
 use loligo_block::{Answer, Buf, ReqError, ReqKind, Request};
@@ -25,7 +25,7 @@ impl Engine {
     /// A write, zeroes or discard has come.
     pub(crate) fn write(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
         let is_discard = matches!(req.kind, ReqKind::Discard);
-        let (id, fua) = (req.id, req.fua);
+        let (id, fua) = (req.id, req.fua || self.cfg.params.ack == Ack::Durable);
         let Some((offset, len, content)) = self.extent_of(req) else {
             if fua {
                 // What it leaves in place must not step back behind it.
@@ -100,10 +100,11 @@ impl Engine {
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
         let whole = self.intake.write(key).head.whole;
+        let always = self.cfg.params.large_writes == LargeWrites::Past;
         whole >= self.cfg.devices.core_large.least
             && self.cfg.mode.write_route() == WriteRoute::Back
             && !self.destage.health.is_failing()
-            && (whole >= self.cfg.devices.core_large.always
+            && ((always && whole >= self.cfg.devices.core_large.always)
                 || (self.is_short_of_room(now) && !(replaces && self.intake.waiting.is_empty())))
     }
 

@@ -14,6 +14,9 @@ use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK};
 use smallvec::SmallVec;
 
+/// Most slots that one write of data takes.
+const RUN: usize = 256;
+
 /// The part of a change that may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
@@ -207,7 +210,8 @@ impl Engine {
         back.step = BackStep::Recording;
         let first = back.next;
         back.next += slots.len() as u32;
-        for (block, slot) in (first..).zip(slots.iter()) {
+        let mut out = 0;
+        for (nth, (block, slot)) in (first..).zip(slots.iter()).enumerate() {
             let old = self.map.index.get(block);
             let merged =
                 merges.iter().find(|g| g.block == block).and_then(|g| Some((g.meta, g.buf.as_ref()?)));
@@ -215,7 +219,12 @@ impl Engine {
             // A clean part of the old version that could not be read is simply not kept.
             let fresh = old.is_none_or(|o| o.dirty == 0);
             self.space.lands(fresh);
-            self.commit.put_data(self.cfg.layout.slot(*slot), data, &mut self.stats, fx);
+            if nth == out {
+                // The data goes before all records that speak of it, in the frame of the first or in none of theirs.
+                let (run, data) = self.run(key, block, &slots[nth..]).unwrap_or((1, data));
+                self.commit.put_data(self.cfg.layout.slot(*slot), data, &mut self.stats, fx);
+                out += run;
+            }
             let global = self.cfg.stripe.global(block);
             let record = Record::Put {
                 block: global,
@@ -228,6 +237,20 @@ impl Engine {
         }
         let seq = self.commit.journal.notify(key);
         self.intake.write(key).back().seq = seq;
+    }
+
+    /// The payload from `block` on for those of `slots` that follow one another, where it replaces their blocks whole: how many
+    /// slots one write takes, and what it writes. Nothing where it is one alone.
+    fn run(&mut self, key: usize, block: u32, slots: &[u32]) -> Option<(usize, Shared)> {
+        let head = &self.intake.write(key).head;
+        let joins = |nth: &usize| {
+            let follows = slots[0].checked_add(*nth as u32) == Some(slots[*nth]);
+            follows && head.mask(block + *nth as u32) == ALL
+        };
+        let run = (0..slots.len().min(RUN)).take_while(joins).count();
+        let Content::Data(payload) = head.content() else { return None };
+        let (from, to) = (head.piece(block).0, head.piece(block + run.max(1) as u32 - 1).1);
+        (run > 1).then(|| (run, payload.slice(from as usize..to as usize)))
     }
 
     /// The new version of `block`: payload over what is kept of the old one.

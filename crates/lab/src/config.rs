@@ -216,17 +216,6 @@ pub struct OsdPlan {
     pub wal: Option<PathBuf>,
 }
 
-/// The LUNs of an array's volumes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VolumeLuns {
-    /// There are none.
-    None,
-    /// One for the cache of each.
-    Caches,
-    /// The same, and one for the mirror of each cache.
-    Mirrored,
-}
-
 impl LabConfig {
     /// Reads a file.
     ///
@@ -253,6 +242,11 @@ impl LabConfig {
 
     fn default_size(&self) -> &'static str {
         if self.pairs > 0 { "3g" } else { "10g" }
+    }
+
+    /// True if each controller of a pair has a daemon that serves volumes.
+    pub fn has_daemons(&self) -> bool {
+        self.pairs > 0 && (self.volumes.is_some() || self.cache.is_some())
     }
 
     /// True if hosts are network namespaces.
@@ -305,15 +299,6 @@ impl LabConfig {
         let bytes = loligo_block::parse_size(&self.volume_cache)?;
         ensure!(bytes >= LEAST_CACHE, "a volume's cache of {} is too small: 24m at least", self.volume_cache);
         Ok(bytes / 4096 * 4096)
-    }
-
-    /// The LUNs that an array has beside those of OSDs.
-    pub(crate) fn volume_luns(&self) -> VolumeLuns {
-        match (&self.volumes, self.mirror) {
-            (None, _) => VolumeLuns::None,
-            (Some(_), false) => VolumeLuns::Caches,
-            (Some(_), true) => VolumeLuns::Mirrored,
-        }
     }
 
     /// The pool of the volumes' images: the one with most copies.
@@ -422,14 +407,14 @@ impl LabConfig {
         );
         let plain = self.data == Data::Kind(Kind::File) && self.db.is_none() && self.wal.is_none();
         ensure!(
-            plain && self.cache.is_none() && self.layout.is_empty(),
-            "OSDs of pairs keep their data on the array: leave data, db, wal, cache and layout out"
+            plain && self.cache_dir.is_none() && self.layout.is_empty(),
+            "OSDs of pairs keep data and caches on the array: leave data, db, wal, cache-dir and layout out"
         );
         let network = self.public_network.is_some() || self.cluster_network.is_some();
         ensure!(!network, "pairs have networks of their own: leave public-network and cluster-network out");
         ensure!(
-            self.agents || self.volumes.is_none(),
-            "volumes are started by agents: leave --agents off out, or the volumes"
+            self.agents || !self.has_daemons(),
+            "volumes and caches are started by agents: leave --agents off out, or the volumes and caches"
         );
         ensure!(
             self.volumes.is_none() || pairs <= MOST_PAIRS / 2,
@@ -584,7 +569,8 @@ mod tests {
             ("replicas = 3\npairs = 2", "need as many nodes"),
             ("pairs = 3\nmons = 5", "need as many nodes"),
             ("pairs = 2\nosds = 5", "leave --osds out"),
-            ("pairs = 2\ncache = '1g'", "on the array"),
+            ("pairs = 2\ncache = '1g'\ncache-dir = '/x'", "on the array"),
+            ("pairs = 2\ncache = '1g'\nagents = false", "leave --agents off out"),
             ("pairs = 101", "at most 100 pairs"),
             ("mons = 0", "1 to 9 monitors"),
             ("pairs = 1\narray-defects = ['x']", "no defect 'x'"),

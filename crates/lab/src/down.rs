@@ -14,6 +14,7 @@ use crate::layout::Layout;
 use crate::lock::Lock;
 use crate::namespaces;
 use crate::pairs::place::Controller;
+use crate::pairs::{osds, store};
 use crate::process::{Process, end, run};
 use crate::state::State;
 
@@ -60,8 +61,12 @@ pub(crate) fn stop(state: &mut State) {
     };
     // All agents at once: none is to take over from another.
     end(&kind("agent."), LIMIT);
+    // A daemon waits for the OSDs that stand on its volumes.
+    let osds = inside(state, |_| true).into_iter().filter(|p| osds::osd_of(p.pid).is_some());
+    end(&osds.collect::<Vec<_>>(), LIMIT);
     end(&inside(state, |name| !name.starts_with("mon.")), LIMIT);
     end(&kind("osd."), LIMIT);
+    end(&kind(store::NAME), LIMIT);
     end(&[kind("disk."), kind("array.")].concat(), LIMIT);
     end(&kind("mgr."), LIMIT);
     end(&kind("mon."), LIMIT);

@@ -14,6 +14,7 @@ pub mod down;
 pub mod fail;
 pub mod interrupt;
 pub mod layout;
+pub mod links;
 mod lock;
 pub mod monitor;
 mod mons;

@@ -19,6 +19,8 @@ use crate::process::{run, through};
 use crate::state::State;
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// The folder of named namespaces.
+const NAMES: &str = "/run/netns";
 
 /// Second byte of the private networks that labs take, as 10.219.N.0/24.
 const SECOND: u8 = 219;
@@ -55,10 +57,10 @@ fn link(fsid: &str, host: &str) -> String {
     format!("ll{}{end}", short(fsid))
 }
 
-/// Makes a command run in a namespace.
+/// Makes a command run in a namespace. `ip netns exec` would give it mounts of its own too: nobody else would see what it mounts.
 pub(crate) fn within(namespace: &str, command: &Command) -> Command {
-    let mut outer = Command::new("ip");
-    outer.args(["netns", "exec", namespace]);
+    let mut outer = Command::new("nsenter");
+    outer.arg(format!("--net={NAMES}/{namespace}")).arg("--");
     through(outer, command)
 }
 
@@ -193,10 +195,38 @@ pub(crate) fn link_is_up(namespace: &str, link: &str) -> Result<bool> {
     Ok(flags.split(',').any(|flag| flag == "UP"))
 }
 
+/// Limits the public link of each host to so many megabits a second, in both directions; nothing: to nothing.
+///
+/// # Errors
+/// If `tc` is missing, or fails.
+pub(crate) fn limit_links(state: &State, megabits: Option<u32>) -> Result<()> {
+    for namespace in &state.namespaces {
+        let outside = link(&state.fsid, host_of(namespace));
+        for (place, link) in [(&["-n", namespace][..], PUBLIC), (&[], &outside)] {
+            limit(place, link, megabits).with_context(|| format!("the speed of {link} of {namespace}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn limit(place: &[&str], link: &str, megabits: Option<u32>) -> Result<()> {
+    let tc = |args: &[&str]| {
+        run(Command::new("tc").args(place).arg("qdisc").args(args), LIMIT, &Interrupt::default())
+    };
+    let Some(megabits) = megabits else {
+        let is_limited = tc(&["show", "dev", link])?.contains("tbf");
+        return if is_limited { tc(&["del", "dev", link, "root"]).map(drop) } else { Ok(()) };
+    };
+    let rate = format!("{megabits}mbit");
+    // As much as one segment that the kernel has not cut yet, and a queue that senders fill before anything is dropped.
+    let bucket = ["burst", "256kb", "latency", "100ms"];
+    tc(&[&["replace", "dev", link, "root", "tbf", "rate", &rate], &bucket[..]].concat()).map(drop)
+}
+
 /// The process ids of everything that runs in a namespace; nothing where there is none.
 pub(crate) fn pids(namespace: &str) -> Vec<i32> {
     let of = |file: &Path| std::fs::metadata(file).ok().map(|m| (m.st_dev(), m.st_ino()));
-    let Some(own) = of(&Path::new("/run/netns").join(namespace)) else { return Vec::new() };
+    let Some(own) = of(&Path::new(NAMES).join(namespace)) else { return Vec::new() };
     let is_inside = |process: &PathBuf| of(&process.join("ns/net")) == Some(own);
     let inside = processes::folders().into_iter().flatten().filter(is_inside);
     inside.filter_map(|p| p.file_name()?.to_str()?.parse().ok()).collect()

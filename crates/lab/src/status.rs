@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::namespaces;
 use crate::osd::volume;
 use crate::pairs::array::{self, LunStatus};
-use crate::pairs::place::{Controller, Node};
+use crate::pairs::place::{Controller, Node, osd_lun};
 use crate::pairs::{agents, daemons, osds};
 use crate::process::Process;
 use crate::state::State;
@@ -231,8 +231,17 @@ pub fn caches(dir: &Path) -> Result<Vec<(String, Cache)>> {
     let at = Layout::at(dir)?;
     let state = State::of(&at)?;
     anyhow::ensure!(state.config.cache.is_some(), "the lab has no caches: bring one up with --cache SIZE");
-    let cache = |id: u32| Cache { runtime_dir: at.run(), volume: volume(id) };
-    Ok(state.osds.iter().map(|(id, _)| (format!("osd.{id}"), cache(*id))).collect())
+    let cache = |id: u32| match state.config.pairs {
+        0 => Some(Cache { runtime_dir: at.run(), volume: volume(id) }),
+        // With the controller that runs the OSD.
+        pairs => {
+            let (host, _) = osds::daemons(&state, id).into_iter().next()?;
+            let on = Controller::named(&host, pairs)?;
+            Some(Cache { runtime_dir: on.run(&at), volume: osd_lun(id) })
+        }
+    };
+    let all = state.osds.iter().filter_map(|(id, _)| Some((format!("osd.{id}"), cache(*id)?)));
+    Ok(all.collect())
 }
 
 /// Environment in which stock tools speak to a lab's cluster: names and values.
@@ -266,6 +275,26 @@ pub fn command(
     own_environment(&mut command, &at.conf());
     command.env("LOLIGO_LAB_DIR", at.dir()).env("LOLIGO_LAB_POOL", &state.config.pool);
     let Some(host) = host else { return Ok(command) };
+    let namespace = namespace_of(&state, host)?;
+    if let Some(controller) = Controller::named(host, state.config.pairs) {
+        anyhow::ensure!(
+            !fail::is_off(&fail::read(&at)?, host),
+            "{host} is off: 'loligo lab mend {host}' switches it on"
+        );
+        agents::environment(&at, controller, &mut command);
+    }
+    Ok(namespaces::within(&namespace, &command))
+}
+
+/// The network namespace that one of a lab's hosts is.
+///
+/// # Errors
+/// If there is no lab, or no such host.
+pub fn namespace(dir: &Path, host: &str) -> Result<String> {
+    namespace_of(&State::of(&Layout::at(dir)?)?, host)
+}
+
+fn namespace_of(state: &State, host: &str) -> Result<String> {
     let namespace = namespaces::name(&state.fsid, host);
     let known =
         || state.namespaces.iter().filter_map(|n| n.rsplit('-').next()).collect::<Vec<_>>().join(", ");
@@ -278,12 +307,5 @@ pub fn command(
         "the lab has no host '{host}' (it has: {})",
         known()
     );
-    if let Some(controller) = Controller::named(host, state.config.pairs) {
-        anyhow::ensure!(
-            !fail::is_off(&fail::read(&at)?, host),
-            "{host} is off: 'loligo lab mend {host}' switches it on"
-        );
-        agents::environment(&at, controller, &mut command);
-    }
-    Ok(namespaces::within(&namespace, &command))
+    Ok(namespace)
 }

@@ -3,7 +3,7 @@
 use crate::disk::{Latency, Traits};
 use crate::rng::Rng;
 use loligo_engine::open::Large;
-use loligo_engine::params::{AdmissionKind, Params, SeqCutoff};
+use loligo_engine::params::{Ack, AdmissionKind, LargeWrites, Params, SeqCutoff};
 use loligo_engine::policy::Kind;
 use loligo_engine::{Bug, Tables};
 use loligo_format::mode::Mode;
@@ -115,6 +115,9 @@ pub fn draw_params(rng: &mut Rng) -> Params {
     let seq_cutoff = rng.pick(&[SeqCutoff::Always, SeqCutoff::Full, SeqCutoff::Never]);
     let seq_threshold = rng.pick(&[64 << 10, 256 << 10, 1 << 20]);
     Params {
+        ack: Ack::Written,
+        // With one in three too.
+        large_writes: if seq_cutoff == SeqCutoff::Always { LargeWrites::Cached } else { LargeWrites::Past },
         seq_cutoff,
         seq_threshold,
         // With one in three: no draw of its own, so that older seeds stay what they were.

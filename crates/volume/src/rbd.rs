@@ -31,7 +31,7 @@ use loligo_ceph::quiesce::{Clients, Quiescer, Report};
 use loligo_ceph::spec::ImageSpec;
 use loligo_client::outcome::Absent;
 use loligo_engine::api::Control;
-use loligo_engine::params::Params;
+use loligo_engine::params::{LargeWrites, Params};
 use loligo_format::superblock::{CoreIdentity, Superblock};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
@@ -110,7 +110,7 @@ pub(crate) fn open(
         home: None,
         cache_file: place,
         changed,
-        params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
+        params: tunables(o),
     };
     let mut held = HeldImage {
         image: Some(image.clone()),
@@ -125,6 +125,13 @@ pub(crate) fn open(
     };
     held.poller = Some(Poller::start(image)?);
     Ok((core, held))
+}
+
+/// The tunables that a cache in front of an image starts with. Clients of a shared array wait for that, and not for the cluster,
+/// as long as there is room.
+fn tunables(o: &ServeOptions) -> Params {
+    let large_writes = if o.reservation.is_some() { LargeWrites::Cached } else { LargeWrites::Past };
+    Params { large_writes, snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() }
 }
 
 fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> attach::Cache {

@@ -12,7 +12,8 @@ const BOOTS: usize = 3;
 
 /// The claims on `targets`, each of which says that every claim holds.
 fn keeps(targets: &[&str], newest: bool) -> Result<()> {
-    let script = format!("TARGETS='{}'\n{}", targets.join(" "), include_str!("../../vm/fence.sh"));
+    let parts = [include_str!("../../vm/lio.sh"), include_str!("../../vm/fence.sh")];
+    let script = format!("TARGETS='{}'\n{}", targets.join(" "), parts.concat());
     let programs = vec![PathBuf::from(env!("CARGO_BIN_EXE_fence-claims"))];
     let mut vm = booted(&Plan { script, newest, programs, ..Plan::default() })?;
     let outcome = vm.outcome(LIMIT)?;

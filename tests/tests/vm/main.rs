@@ -1,7 +1,8 @@
 //! Claims about the kernel's block device, in a virtual machine whose kernel has ublk.
 //!
 //! `LOLIGO_LONG=1` kills the service 20 times instead of three, cuts the power eight times instead of twice, and measures in
-//! five rounds; only with it an OSD is killed under, and a whole Debian is booted, also with OSDs that ceph-volume made.
+//! five rounds; only with it an OSD is killed under, a whole Debian is booted, also with OSDs that ceph-volume made, and an OSD is
+//! taken over from one path of an array to another.
 
 #![allow(clippy::print_stdout)]
 
@@ -9,6 +10,7 @@ mod boot;
 mod ceph_volume;
 mod fence;
 mod osd;
+mod pair_osd;
 
 use anyhow::{Context, Result, ensure};
 use loligo_tests::lossy::Mounted;

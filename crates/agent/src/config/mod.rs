@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-pub use unit::{OsdConfig, Paths, VOLUMES, VolumeUnit};
+pub use unit::{OsdCache, OsdConfig, Paths, VOLUMES, VolumeUnit};
 
 /// Bytes of the secret that heartbeats are signed with.
 const SECRET: usize = 32;
@@ -94,7 +94,7 @@ pub enum UnitConfig<'a> {
 impl<'a> UnitConfig<'a> {
     fn name(self) -> String {
         match self {
-            UnitConfig::Osd(osd) => format!("osd.{}", osd.id),
+            UnitConfig::Osd(osd) => osd.name(),
             UnitConfig::Volume(volume) => format!("volume {}", volume.name),
         }
     }
@@ -161,11 +161,13 @@ impl PairConfig {
         ensure!(a.host != b.host, "both controllers are host {}: CRUSH needs one for each", a.host);
         let ids: BTreeSet<u32> = self.osd.iter().map(|osd| osd.id).collect();
         ensure!(ids.len() == self.osd.len(), "an OSD is named twice");
-        let ids: BTreeSet<u32> = self.volume.iter().map(|volume| volume.id).collect();
-        let names: BTreeSet<&String> = self.volume.iter().map(|volume| &volume.name).collect();
+        self.osd.iter().try_for_each(OsdConfig::check)?;
+        let volumes = self.volumes();
+        let ids: BTreeSet<u32> = volumes.iter().map(|(_, volume)| volume.id).collect();
+        let names: BTreeSet<&String> = volumes.iter().map(|(_, volume)| &volume.name).collect();
         ensure!(
-            ids.len() == self.volume.len() && names.len() == self.volume.len(),
-            "two volumes have the same id or name"
+            ids.len() == volumes.len() && names.len() == volumes.len(),
+            "two volumes have the same id or name: the caches of OSDs count too"
         );
         ensure!(self.units().count() <= UNITS, "a pair has at most {UNITS} units");
         for side in Side::BOTH {
@@ -176,9 +178,15 @@ impl PairConfig {
                 .collect();
             unit::check_paths(side, &luns, &self.controller[&side].quorum)?;
         }
-        self.osd.iter().try_for_each(OsdConfig::check)?;
         let keys = Side::BOTH.map(|side| (side, self.controller[&side].key.clone())).into();
-        self.volume.iter().try_for_each(|volume| volume.check(&keys))
+        volumes.iter().try_for_each(|(_, volume)| volume.check(&keys))
+    }
+
+    /// The volumes that daemons serve, also those that OSDs stand on, each with the name of its unit.
+    pub fn volumes(&self) -> Vec<(String, VolumeUnit)> {
+        let of_osds = self.osd.iter().filter_map(|osd| Some((osd.name(), osd.volume()?)));
+        let own = self.volume.iter().map(|volume| (UnitConfig::Volume(volume).name(), volume.clone()));
+        of_osds.chain(own).collect()
     }
 
     /// The units, by [`UnitId`]: OSDs, then volumes.
@@ -295,6 +303,11 @@ mod tests {
         uuid = "6a"
         device = { a = "/a/osd4", b = "/b/osd4" }
         dir = { a = "/a/ceph-4", b = "/b/ceph-4" }
+        db = { a = "/a/db4", b = "/b/db4" }
+        [osd.cache]
+        id = 2
+        device = { a = "/a/cache4", b = "/b/cache4" }
+        definition = { profile = "osd-hdd" }
         [[volume]]
         id = 1
         name = "vm1"
@@ -324,12 +337,30 @@ mod tests {
         assert_eq!((plan.units[0].name.as_str(), plan.units[0].home), ("osd.4", Side::B));
         assert_eq!(config.path(Side::B, plan.units[0].luns[0]), Path::new("/b/osd4"));
         assert_eq!(config.path(Side::A, QUORUM), Path::new("/a/quorum"));
+        let of_osd = plan.units[0].luns.iter().map(|lun| config.path(Side::A, *lun).display().to_string());
+        assert_eq!(of_osd.collect::<Vec<_>>(), ["/a/osd4", "/a/db4", "/a/cache4"]);
         assert_eq!(config.path(Side::B, plan.units[1].luns[0]), Path::new("/b/vm1"));
         assert_eq!(plan.units[1].kind, UnitKind::Volume);
         assert_eq!(config.secret().unwrap()[..3], [0, 1, 2]);
         let definition = config.volume[0].of_side(Side::B, "0xb").unwrap();
         assert_eq!(definition.cache.as_deref(), Some(Path::new("/b/vm1")));
         assert_eq!(definition.reservation.as_deref(), Some("0xb"));
+    }
+
+    #[test]
+    fn the_volume_below_an_osd_is_mounted_in_its_folder() {
+        let config = read(FILE, 0o600).unwrap();
+        let volumes = config.volumes();
+        let (unit, volume) = &volumes[0];
+        assert_eq!((unit.as_str(), volume.name.as_str(), volume.id), ("osd.4", "osd4", 2));
+        let definition = volume.of_side(Side::B, "0xb").unwrap();
+        assert_eq!(definition.core, "/b/osd4");
+        assert_eq!(definition.cache.as_deref(), Some(Path::new("/b/cache4")));
+        assert_eq!(definition.listen, ["fuse:/b/ceph-4/volume"]);
+        assert_eq!(
+            (definition.mode.as_deref(), definition.profile.as_deref()),
+            (Some("wb"), Some("osd-hdd"))
+        );
     }
 
     #[test]
@@ -355,6 +386,11 @@ mod tests {
             ("mode = \"wb\"", "mood = \"wb\"", "makes no sense"),
             (", b = \"/b/osd4\"", "", "has no device"),
             (", b = \"/b/ceph-4\"", "", "needs a folder"),
+            (", b = \"/b/cache4\"", "", "has no device"),
+            ("/b/db4", "/b/cache4", "the device of two"),
+            ("id = 2\n", "id = 1\n", "the caches of OSDs count too"),
+            ("name = \"vm1\"", "name = \"osd4\"", "the same id or name"),
+            ("profile = \"osd-hdd\"", "listen = [\"unix:/x\"]", "by its OSD alone"),
             ("[controller.b]", "[controller.c]", "not a pair's file"),
             ("home = \"b\"", "home = \"b\"\nhome2 = 1", "not a pair's file"),
         ];

@@ -29,12 +29,61 @@ pub struct OsdConfig {
     pub device: Paths,
     /// Its folder, on each controller.
     pub dir: Paths,
+    /// The path to the LUN of its database, from each controller, if that is not with the data.
+    #[serde(default)]
+    pub db: Option<Paths>,
+    /// The cache in front of `device`, if there is one.
+    #[serde(default)]
+    pub cache: Option<OsdCache>,
+}
+
+/// A cache of Loligo's in front of an OSD's data.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OsdCache {
+    /// The volume's place on the quorum LUN, below [`VOLUMES`]: no other volume of the pair has it.
+    pub id: u32,
+    /// The path to its LUN, from each controller. Acknowledged writes lie there.
+    pub device: Paths,
+    /// The rest of the volume's definition, with the keys of `loligod.toml`.
+    #[serde(default)]
+    pub definition: toml::Table,
 }
 
 impl OsdConfig {
     /// Its LUNs, each with the path from each controller.
     pub(super) fn luns(&self) -> Vec<&Paths> {
-        vec![&self.device]
+        let cache = self.cache.as_ref().map(|cache| &cache.device);
+        std::iter::once(&self.device).chain(&self.db).chain(cache).collect()
+    }
+
+    /// Its name, as that of the unit.
+    pub fn name(&self) -> String {
+        format!("osd.{}", self.id)
+    }
+
+    /// The folder that its volume is mounted on, on `side`.
+    pub fn mount(&self, side: Side) -> PathBuf {
+        self.dir[&side].join("volume")
+    }
+
+    /// The volume that it stands on, as `osd prepare` names it; nothing: it has no cache.
+    pub fn volume(&self) -> Option<VolumeUnit> {
+        let cache = self.cache.as_ref()?;
+        let mut definition = cache.definition.clone();
+        definition.entry("mode").or_insert_with(|| toml::Value::String("wb".to_owned()));
+        Some(VolumeUnit {
+            id: cache.id,
+            name: format!("osd{}", self.id),
+            home: self.home,
+            cache: cache.device.clone(),
+            journal_mirror: None,
+            core: Some(self.device.clone()),
+            address: None,
+            interface: BTreeMap::new(),
+            definition,
+            mount: Some(Side::BOTH.map(|side| (side, self.mount(side))).into()),
+        })
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -70,6 +119,9 @@ pub struct VolumeUnit {
     pub interface: BTreeMap<Side, String>,
     /// The rest of the volume's definition, with the keys of `loligod.toml`.
     pub definition: toml::Table,
+    /// The folder that it is mounted on, on each controller: an OSD stands on it, and nobody else comes.
+    #[serde(skip)]
+    pub mount: Option<Paths>,
 }
 
 impl VolumeUnit {
@@ -99,6 +151,15 @@ impl VolumeUnit {
         if let Some(core) = &self.core {
             ensure!(!table.contains_key("core"), "volume {} has a core twice: leave one out", self.name);
             table.insert("core".to_owned(), text(path_of(core, side, &self.name)?));
+        }
+        if let Some(mount) = &self.mount {
+            ensure!(
+                !table.contains_key("listen"),
+                "{} is reached by its OSD alone: leave 'listen' out",
+                self.name
+            );
+            let way = format!("fuse:{}", path_of(mount, side, &self.name)?.display());
+            table.insert("listen".to_owned(), toml::Value::Array(vec![toml::Value::String(way)]));
         }
         table.insert("reservation".to_owned(), toml::Value::String(key.to_owned()));
         table.try_into().with_context(|| format!("the definition of volume {} makes no sense", self.name))

@@ -39,6 +39,13 @@ pub enum Target {
         /// The export's name; empty for the default export.
         export: String,
     },
+    /// An NBD export on a TCP socket.
+    NbdTcp {
+        /// The address and port.
+        address: String,
+        /// The export's name.
+        export: String,
+    },
     /// A file.
     File {
         /// Its path.
@@ -75,6 +82,8 @@ pub enum Verify {
 pub struct Job {
     /// Their target.
     pub target: Target,
+    /// The network namespace of the load generator, if not this one.
+    pub namespace: Option<String>,
     /// Direction and order.
     pub rw: Rw,
     /// Bytes per request.
@@ -83,7 +92,7 @@ pub struct Job {
     pub depth: u32,
     /// Concurrent workers, each with its own connection.
     pub workers: u32,
-    /// Run for this long; without it, until the range has been covered once.
+    /// Run for this long, or until [`Job::total`] is done; without it, until the range has been covered once.
     pub time: Option<Duration>,
     /// Run for this long before, unmeasured.
     pub ramp: Duration,
@@ -106,6 +115,7 @@ impl Job {
     pub fn new(target: Target, rw: Rw, block: u64, depth: u32) -> Job {
         Job {
             target,
+            namespace: None,
             rw,
             block,
             depth,
@@ -139,6 +149,12 @@ impl Job {
         self
     }
 
+    /// The same job from a network namespace.
+    pub fn from_namespace(mut self, name: &str) -> Job {
+        self.namespace = Some(name.to_owned());
+        self
+    }
+
     /// The same job within `size` bytes from `offset`.
     pub fn within(mut self, offset: u64, size: u64) -> Job {
         self.offset = offset;
@@ -154,6 +170,10 @@ impl Job {
             Target::Nbd { socket, export } => {
                 put("ioengine", "nbd".to_owned());
                 put("uri", format!("nbd+unix:///{export}?socket={}", socket.display()));
+            }
+            Target::NbdTcp { address, export } => {
+                put("ioengine", "nbd".to_owned());
+                put("uri", format!("nbd://{address}/{export}"));
             }
             Target::File { path, engine, direct } => {
                 let engine = match engine {
@@ -194,7 +214,9 @@ impl Job {
                 // Every address independent of the last ones, instead of fio's default of each block once a pass.
                 put("norandommap", "1".to_owned());
             }
-            put("time_based", "1".to_owned());
+            if self.total.is_none() {
+                put("time_based", "1".to_owned());
+            }
             put("runtime", format!("{}ms", time.as_millis()));
         }
         if self.ramp > Duration::ZERO {
@@ -231,14 +253,15 @@ impl Job {
     pub(super) fn conf(&self) -> Option<&Path> {
         match &self.target {
             Target::Rbd { conf, .. } => Some(conf),
-            Target::Nbd { .. } | Target::File { .. } => None,
+            Target::Nbd { .. } | Target::NbdTcp { .. } | Target::File { .. } => None,
         }
     }
 
     /// The command as a user would type it.
     pub fn command_line(&self) -> String {
-        let mut line =
-            self.conf().map_or_else(|| "fio".to_owned(), |conf| format!("CEPH_CONF={} fio", conf.display()));
+        let within = self.namespace.as_ref().map_or(String::new(), |name| format!("ip netns exec {name} "));
+        let conf = self.conf().map_or(String::new(), |conf| format!("CEPH_CONF={} ", conf.display()));
+        let mut line = format!("{conf}{within}fio");
         for arg in self.args() {
             line.push(' ');
             if arg.contains(['?', '&', ' ', '%']) {
@@ -268,6 +291,19 @@ mod tests {
              --size=67108864 --rate_iops=500 --randrepeat=0 --randseed=1"
         );
     }
+
+    #[test]
+    fn a_client_elsewhere_ends_with_its_time_or_its_bytes() {
+        let target = Target::NbdTcp { address: "10.0.0.5:10809".to_owned(), export: "vol".to_owned() };
+        let mut job = Job::new(target, Rw::Write, 65536, 1).lasting(Duration::from_secs(3));
+        job.total = Some(1 << 20);
+        assert_eq!(
+            job.from_namespace("client").command_line(),
+            "ip netns exec client fio --name=loligo --thread=1 --ioengine=nbd --uri=nbd://10.0.0.5:10809/vol --rw=write \
+             --bs=65536 --iodepth=1 --runtime=3000ms --io_size=1048576 --randrepeat=0 --randseed=1"
+        );
+    }
+
     #[test]
     fn an_image_is_reached_with_the_cluster_in_the_environment() {
         let target = Target::Rbd {

@@ -169,7 +169,14 @@ fn attend(
 
 fn start(job: &Job, extra: &[String], dir: &Path, stop: &Interrupt) -> Result<Child> {
     stop.check()?;
-    let mut command = Command::new("fio");
+    let mut command = match &job.namespace {
+        Some(name) => {
+            let mut within = Command::new("ip");
+            within.args(["netns", "exec", name, "fio"]);
+            within
+        }
+        None => Command::new("fio"),
+    };
     if let Some(conf) = job.conf() {
         loligo_lab::ceph::own_environment(&mut command, conf);
     }

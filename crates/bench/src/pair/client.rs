@@ -1,13 +1,13 @@
-//! The client: an open loop of 4 KiB reads and writes on images, each checked against what its block may hold.
+//! The client: an open loop of 4 KiB reads and writes on images and volumes, each checked against what its block may hold.
 //!
 //! An operation is due at a fixed time, whatever became of those before it, and its time counts from then.
 
 use super::ledger::Ledger;
 use super::op::{Op, READY, Report, STOP};
 use super::stamp::BLOCK;
+use super::target::Target;
+use super::volume::VolumeAddress;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_ceph::cluster::{Cluster, Purpose};
-use loligo_ceph::image::Image;
 use loligo_ceph::spec::ImageSpec;
 use loligo_log::{flush_output, out, outln};
 use parking_lot::Mutex;
@@ -34,8 +34,11 @@ const WORDS: usize = 8;
 #[derive(Debug, clap::Args)]
 pub struct Load {
     /// The images, POOL/IMAGE
-    #[arg(long = "image", value_name = "IMAGE", required = true)]
+    #[arg(long = "image", value_name = "IMAGE", required_unless_present = "volumes")]
     images: Vec<ImageSpec>,
+    /// The volumes by NBD, ADDRESS:PORT[/EXPORT]; they are numbered after the images
+    #[arg(long = "volume", value_name = "ADDRESS")]
+    volumes: Vec<VolumeAddress>,
     /// Operations a second on each
     #[arg(long, default_value_t = 30)]
     rate: u32,
@@ -70,11 +73,11 @@ struct Ops {
     ended: Vec<Op>,
 }
 
-/// The load on one image.
+/// The load on one image or volume.
 #[derive(Debug)]
 struct Lane {
     number: usize,
-    image: Arc<Image>,
+    target: Target,
     clock: Clock,
     ledger: Mutex<Ledger>,
     ops: Mutex<Ops>,
@@ -82,16 +85,13 @@ struct Lane {
 }
 
 impl Lane {
-    fn open(number: usize, spec: &ImageSpec, seed: u64, clock: Clock) -> Result<Arc<Lane>> {
-        // A client for each: what waits on one image holds nothing of another up.
-        let cluster = Arc::new(Cluster::connect(spec, Purpose::Use)?);
-        let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
-        let blocks = image.size()? / BLOCK as u64;
-        ensure!(blocks > 0, "{}/{} is smaller than a block", spec.pool, spec.image);
+    fn open(number: usize, (target, bytes): (Target, u64), seed: u64, clock: Clock) -> Result<Arc<Lane>> {
+        let blocks = bytes / BLOCK as u64;
+        ensure!(blocks > 0, "number {number} of what is written to is smaller than a block");
         let ledger = Ledger::new(seed, number as u64, blocks);
         Ok(Arc::new(Lane {
             number,
-            image: Arc::new(image),
+            target,
             clock,
             ledger: Mutex::new(ledger),
             ops: Mutex::default(),
@@ -107,7 +107,12 @@ impl Lane {
         for spot in 0..=count {
             let most = if spot < count { DEPTH } else { 0 };
             while Arc::strong_count(&left) > 1 + most {
-                ensure!(begun.elapsed() < FILL, "the image is not written after {} s", FILL.as_secs());
+                ensure!(
+                    begun.elapsed() < FILL,
+                    "number {} is not written after {} s",
+                    self.number,
+                    FILL.as_secs()
+                );
                 std::thread::sleep(LOOK / 5);
             }
             if spot == count {
@@ -115,14 +120,14 @@ impl Lane {
             }
             let (writing, block, content) = self.ledger.lock().begin_write_to(spot);
             let (lane, token) = (self.clone(), left.clone());
-            let done = move |result: Result<(), loligo_ceph::CephError>| {
+            let done = move |result: Result<(), String>| {
                 lane.ledger.lock().end_write(writing, result.is_ok());
-                if let Err(why) = result {
-                    lane.note(&why.to_string());
+                if let Err(why) = &result {
+                    lane.note(why);
                 }
                 drop(token);
             };
-            self.image.begin_write(block * BLOCK as u64, content, Box::new(done));
+            self.target.begin_write(block * BLOCK as u64, content, Box::new(done));
         }
         let counts = &mut self.ledger.lock().counts;
         if counts.errors > 0 {
@@ -170,14 +175,14 @@ impl Lane {
         let lane = self.clone();
         if !write {
             let (reading, block) = self.ledger.lock().begin_read();
-            let done = move |result: Result<Vec<u8>, loligo_ceph::CephError>| {
+            let done = move |result: Result<Vec<u8>, String>| {
                 lane.ended(op);
                 if let Err(why) = &result {
-                    lane.note(&why.to_string());
+                    lane.note(why);
                 }
                 lane.ledger.lock().end_read(reading, result.as_deref().ok());
             };
-            return self.image.begin_read(block * BLOCK as u64, BLOCK, Box::new(done));
+            return self.target.begin_read(block * BLOCK as u64, BLOCK, Box::new(done));
         }
         let (writing, block, content) = loop {
             let begun = self.ledger.lock().begin_write();
@@ -188,14 +193,14 @@ impl Lane {
                 None => std::thread::sleep(LOOK),
             }
         };
-        let done = move |result: Result<(), loligo_ceph::CephError>| {
+        let done = move |result: Result<(), String>| {
             lane.ended(op);
             if let Err(why) = &result {
-                lane.note(&why.to_string());
+                lane.note(why);
             }
             lane.ledger.lock().end_write(writing, result.is_ok());
         };
-        self.image.begin_write(block * BLOCK as u64, content, Box::new(done));
+        self.target.begin_write(block * BLOCK as u64, content, Box::new(done));
     }
 
     fn ended(&self, op: u64) {
@@ -234,12 +239,11 @@ impl Lane {
         let spots = self.ledger.lock().len();
         for spot in 0..spots {
             let block = self.ledger.lock().place(spot);
-            let mut bytes = vec![0; BLOCK];
-            let read = self.image.read_at(block * BLOCK as u64, &mut bytes);
+            let read = self.target.read(block * BLOCK as u64, BLOCK);
             if let Err(why) = &read {
-                self.note(&why.to_string());
+                self.note(why);
             }
-            self.ledger.lock().read_back(spot, read.is_ok().then_some(&bytes[..]));
+            self.ledger.lock().read_back(spot, read.as_deref().ok());
         }
     }
 }
@@ -247,11 +251,13 @@ impl Lane {
 /// Runs the load until standard input says so or ends; its report goes to standard output.
 ///
 /// # Errors
-/// If an image cannot be opened or written at the beginning.
+/// If an image or volume cannot be opened or written at the beginning.
 pub fn serve(load: &Load) -> Result<()> {
     let clock = Clock::new();
-    let open = |(number, spec)| Lane::open(number, spec, load.seed, clock);
-    let lanes: Vec<Arc<Lane>> = load.images.iter().enumerate().map(open).collect::<Result<_>>()?;
+    let images = load.images.iter().map(Target::image);
+    let targets = images.chain(load.volumes.iter().map(Target::volume)).enumerate();
+    let open = |(number, target): (usize, Result<_>)| Lane::open(number, target?, load.seed, clock);
+    let lanes: Vec<Arc<Lane>> = targets.map(open).collect::<Result<_>>()?;
     for result in each(&lanes, |lane| lane.fill()) {
         result?;
     }

@@ -257,7 +257,7 @@ impl Stage<'_> {
     fn kill_osd(&self, monitors: &Monitors) -> Result<Times> {
         let own = self.config.osd.iter().find(|osd| osd.home == self.side);
         let own = own.context("this controller has no OSD: choose another --kind")?;
-        let find = || Osd::new(self.config, own, self.side).process();
+        let find = || Osd::new(self.config, own, self.side).ok()?.process();
         let pid =
             find().with_context(|| format!("the process of osd.{} is not found on this host", own.id))?;
         let fault = now_ms();

@@ -1,6 +1,6 @@
-//! Failures of pairs of controllers, on real clusters under a client that checks what it reads.
+//! Pairs of controllers on real clusters: the [`write`] path, and failures under a client that checks what it reads.
 //!
-//! [`client`] is that client, a process of its own in the lab's client namespace; `ledger` knows what each block may hold. A
+//! [`client`] is that client, a process of its own in the lab's client namespace, of images and of a `volume` by NBD; `ledger` knows what each block may hold. A
 //! [`rows::Row`] is a fault with what is expected of it; `scene` is the lab; [`run`] plays a row and writes a
 //! [`record::Run`] down; [`outcome`] is the table. A [`drill`] does one of these things to a pair that is in use.
 
@@ -17,6 +17,9 @@ pub mod rows;
 mod run;
 mod scene;
 mod stamp;
+mod target;
+mod volume;
+pub mod write;
 
 pub use options::Options;
 pub use run::run;

@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use super::record::Run;
-use super::rows::{Limit, Phase, Row};
+use super::rows::{Limit, Operations, Phase, Row, VOLUME};
 use crate::facts::Facts;
 use crate::table::Table;
 use serde::Serialize;
@@ -89,8 +89,10 @@ impl Outcome {
                 "pairs": options.pairs,
                 "mons": options.mons,
                 "rate": options.rate,
+                "volumes": options.volumes,
                 "freeze_seconds": options.freeze.as_secs(),
                 "fsck": options.fsck,
+                "osd_cache": options.osd_cache,
                 "set": options.set,
             }),
             seed,
@@ -125,7 +127,7 @@ impl Outcome {
         let limits = row.limits().into_iter().filter(|limit| has(limit.pool));
         let verdicts: Vec<Verdict> = limits
             .map(|limit| {
-                let all = self.of(row).filter_map(|run| run.longest(limit.pool, limit.phase));
+                let all = self.of(row).filter_map(|run| run.longest_of(&limit));
                 let worst = all.reduce(f64::max);
                 Verdict { limit, worst, met: worst.is_some_and(|worst| worst <= limit.seconds) }
             })
@@ -147,9 +149,13 @@ impl Outcome {
             if plan.rejects && run.rejected == 0 {
                 say("no write was rejected: the fence was not tried".to_owned());
             }
-            let errors = run.sum(|c| c.errors + c.stuck);
+            let (on_pools, on_volume) = run.failed_operations();
+            let errors = on_pools + if plan.errors { 0 } else { on_volume };
             if errors > 0 {
                 say(format!("{errors} operations failed ({})", run.client_errors.join("; ")));
+            }
+            if plan.errors && on_volume == 0 {
+                say("no operation on the volume failed: the fault was not met".to_owned());
             }
             if run.is_harmed() {
                 say("DATA WAS LOST OR READ WRONG, OR A FENCE DID NOT HOLD".to_owned());
@@ -178,8 +184,11 @@ impl Outcome {
             "r3 write",
             "r2 read",
             "r2 write",
+            "volume read",
+            "volume write",
             "giveback r3",
             "giveback r2",
+            "giveback volume",
             "errors",
             "lost",
             "stale",
@@ -216,8 +225,11 @@ impl Outcome {
                 kind("r3", true),
                 kind("r2", false),
                 kind("r2", true),
+                kind(VOLUME, false),
+                kind(VOLUME, true),
                 back("r3"),
                 back("r2"),
+                back(VOLUME),
                 sum(&|run| run.sum(|c| c.errors + c.stuck)),
                 sum(&|run| run.sum(|c| c.lost)),
                 sum(&|run| run.sum(|c| c.stale + c.wrong)),
@@ -291,7 +303,8 @@ fn target(summary: &RowSummary) -> String {
     let each = summary.verdicts.iter().map(|verdict| {
         let word = if verdict.met { "met" } else { "MISSED" };
         let phase = if verdict.limit.phase == Phase::Giveback { " giveback" } else { "" };
-        format!("{}{phase} <= {} {word}", verdict.limit.pool, verdict.limit.seconds)
+        let writes = if verdict.limit.operations == Operations::Writes { " writes" } else { "" };
+        format!("{}{writes}{phase} <= {} {word}", verdict.limit.pool, verdict.limit.seconds)
     });
     let mut words: Vec<String> = each.collect();
     if !summary.unexpected.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::ledger::Counts;
 use super::map::MapChange;
-use super::rows::{Phase, Row};
+use super::rows::{Limit, Operations, Phase, Row, VOLUME};
 use loligo_agent::status::HistoryEntry;
 use loligo_pair::machine::{Notice, RoleName};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// The longest operations of a pool in a phase, seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Worst {
-    /// The pool.
+    /// The pool, or `volume`.
     pub pool: String,
     /// The phase.
     pub phase: Phase,
@@ -79,7 +79,7 @@ pub struct Run {
     pub worst: Vec<Worst>,
     /// The longest operation in the seconds before the fault.
     pub before: f64,
-    /// By pool.
+    /// By pool, and the volume last.
     pub counts: Vec<Counts>,
     /// Words of the first errors of the client.
     pub client_errors: Vec<String>,
@@ -131,10 +131,29 @@ impl Run {
         }
     }
 
+    fn worst(&self, pool: &str, phase: Phase) -> Option<&Worst> {
+        self.worst.iter().find(|worst| worst.pool == pool && worst.phase == phase)
+    }
+
     /// The longest operation of a pool in a phase.
     pub(crate) fn longest(&self, pool: &str, phase: Phase) -> Option<f64> {
-        let of = self.worst.iter().find(|worst| worst.pool == pool && worst.phase == phase)?;
-        Some(of.read.max(of.write))
+        self.worst(pool, phase).map(|of| of.read.max(of.write))
+    }
+
+    /// The longest operation that a limit is about.
+    pub(crate) fn longest_of(&self, limit: &Limit) -> Option<f64> {
+        match limit.operations {
+            Operations::All => self.longest(limit.pool, limit.phase),
+            Operations::Writes => self.worst(limit.pool, limit.phase).map(|of| of.write),
+        }
+    }
+
+    /// Operations that failed or did not end: on the pools, and on the volume.
+    pub(crate) fn failed_operations(&self) -> (u64, u64) {
+        let has_volume = self.worst.iter().any(|worst| worst.pool == VOLUME);
+        let (pools, volume) = self.counts.split_at(self.counts.len() - usize::from(has_volume));
+        let sum = |counts: &[Counts]| counts.iter().map(|c| c.errors + c.stuck).sum();
+        (sum(pools), sum(volume))
     }
 
     /// A sum over the pools.

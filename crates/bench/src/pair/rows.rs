@@ -16,6 +16,8 @@ pub enum Row {
     Osd,
     /// A LUN answers with errors on both paths.
     Disk,
+    /// The LUN of a volume's cache answers with errors on both paths.
+    DiskVolume,
     /// Both links of a controller are cut; its processes live on.
     Nic,
     /// The link between two controllers is cut.
@@ -31,10 +33,11 @@ pub enum Row {
 }
 
 /// All rows, in the order in which they are played: those that need the same lab follow on one another.
-pub const ROWS: [Row; 10] = [
+pub const ROWS: [Row; 11] = [
     Row::Controller,
     Row::Osd,
     Row::Disk,
+    Row::DiskVolume,
     Row::Link,
     Row::Power,
     Row::ArrayCycle,
@@ -53,6 +56,8 @@ pub(crate) enum Target {
     Node,
     /// The OSD that is at home on one.
     Osd,
+    /// The volume that is.
+    Volume,
 }
 
 /// The part of a run whose operations a target is about.
@@ -65,11 +70,26 @@ pub enum Phase {
     Giveback,
 }
 
+/// The name beside those of pools of the operations on a volume.
+pub const VOLUME: &str = "volume";
+
+/// The operations that a limit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operations {
+    /// Reads and writes.
+    All,
+    /// Writes alone.
+    Writes,
+}
+
 /// The most that an operation may take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Limit {
-    /// The pool.
+    /// The pool, or [`VOLUME`].
     pub pool: &'static str,
+    /// Which of its operations.
+    pub operations: Operations,
     /// The part of the run.
     pub phase: Phase,
     /// Seconds.
@@ -94,6 +114,8 @@ pub(crate) struct Plan {
     pub(crate) rejects: bool,
     /// OSDs that are marked out in a run.
     pub(crate) outs: u32,
+    /// Operations on the volume fail with errors.
+    pub(crate) errors: bool,
 }
 
 impl Row {
@@ -114,6 +136,7 @@ impl Row {
             agents: true,
             rejects: false,
             outs: 0,
+            errors: false,
         };
         let taken = |plan: Plan| Plan { takeovers: 1, ..plan };
         let by_reservation = |plan: Plan| Plan { power: false, ..taken(plan) };
@@ -122,6 +145,7 @@ impl Row {
             Row::Stock => Plan { agents: false, ..fault(Kind::Controller, Target::Controller, 45) },
             Row::Osd => fault(Kind::Osd, Target::Osd, 10),
             Row::Disk => Plan { outs: 1, ..fault(Kind::Disk, Target::Osd, 20) },
+            Row::DiskVolume => Plan { errors: true, ..fault(Kind::Disk, Target::Volume, 20) },
             Row::Nic => Plan { rejects: true, ..by_reservation(fault(Kind::Nic, Target::Controller, 20)) },
             Row::Link => fault(Kind::Link, Target::Node, 20),
             Row::Freeze => {
@@ -138,14 +162,18 @@ impl Row {
 
     /// The targets of issue and research: seconds by pool.
     pub(crate) fn limits(self) -> Vec<Limit> {
-        let limit = |pool, seconds| Limit { pool, phase: Phase::Fault, seconds };
+        let limit = |pool, seconds| Limit { pool, operations: Operations::All, phase: Phase::Fault, seconds };
+        let writes = Limit { operations: Operations::Writes, ..limit(VOLUME, 3.0) };
         match self {
-            Row::Controller => vec![limit("r3", 5.0), limit("r2", 6.0)],
+            Row::Controller => vec![limit("r3", 5.0), limit("r2", 6.0), writes, limit(VOLUME, 5.0)],
             Row::Osd => vec![limit("r3", 3.0), limit("r2", 3.0)],
             Row::Disk => vec![limit("r3", 2.0)],
-            Row::Nic | Row::Freeze => vec![limit("r3", 6.0), limit("r2", 6.0)],
+            Row::DiskVolume => vec![limit(VOLUME, 5.0)],
+            Row::Nic | Row::Freeze => vec![limit("r3", 6.0), limit("r2", 6.0), writes, limit(VOLUME, 5.0)],
             Row::Power => vec![limit("r3", 30.0)],
-            Row::Giveback => vec![Limit { phase: Phase::Giveback, ..limit("r2", 3.0) }],
+            Row::Giveback => {
+                ["r2", VOLUME].map(|pool| Limit { phase: Phase::Giveback, ..limit(pool, 3.0) }).to_vec()
+            }
             Row::Stock | Row::Link | Row::ArrayCycle => Vec::new(),
         }
     }

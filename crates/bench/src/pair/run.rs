@@ -28,6 +28,8 @@ const TAKEOVER: Duration = Duration::from_secs(60);
 const SETTLED: Duration = Duration::from_secs(180);
 /// The time that monitors may take to answer again.
 const MONITORS: Duration = Duration::from_secs(60);
+/// The tunable by which a cache keeps what is written.
+const DIRTY: (&str, &str) = ("destage-low", "90");
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -41,6 +43,10 @@ pub fn run(
     mut each: impl FnMut(&Outcome) -> Result<()>,
 ) -> Result<Outcome> {
     ensure!(options.runs > 0, "at least one run is needed");
+    ensure!(
+        options.osd_cache.is_none() || !options.rows().contains(&Row::Stock),
+        "caches are started by agents, and the row stock has none: name the others with --rows"
+    );
     let begun = now_ms();
     let seed = options.seed.unwrap_or(begun);
     let parent =
@@ -56,8 +62,19 @@ pub fn run(
         }
         player.say(&format!("a lab of {} pairs in {}", options.pairs, folder(name).display()));
         let set = options.set.iter().cloned().collect();
-        let config =
-            LabConfig { pairs: options.pairs, mons: options.mons, agents, set, ..LabConfig::default() };
+        // Agents start volumes.
+        let volumes = options.volumes().filter(|_| agents);
+        let config = LabConfig {
+            pairs: options.pairs,
+            mons: options.mons,
+            agents,
+            cache: options.osd_cache.clone(),
+            // What is taken over is dirty.
+            cache_set: options.osd_cache.iter().map(|_| (DIRTY.0.to_owned(), DIRTY.1.to_owned())).collect(),
+            volumes,
+            set,
+            ..LabConfig::default()
+        };
         let mut lab = Scene::new(place, folder(name), config, options.keep)?;
         for row in rows {
             player.row(&mut lab, row, &mut outcome)?;
@@ -103,7 +120,7 @@ impl Player<'_> {
                 lab.mend()?;
                 lab.stop()?;
             } else {
-                self.say(&told(&run, &lab.pools()));
+                self.say(&told(&run, &lab.targets()));
             }
             outcome.runs.push(run);
         }
@@ -135,7 +152,7 @@ impl Player<'_> {
         }
         let before = lab.counters(victim.node)?;
         let epoch = scene::epoch(&monitors, MONITORS)?;
-        let mut client = lab.verify(self.options.rate, run.seed)?;
+        let mut client = lab.verify(victim, self.options.rate, run.seed)?;
         self.place.stop.sleep(BEFORE)?;
         run.fault_ms = lab.fail(plan, victim)?;
         let given_back = self.mended(lab, plan, victim, run, osds, &monitors)?;
@@ -143,7 +160,7 @@ impl Player<'_> {
         let end = now_ms();
         let report = client.finish()?;
         run.given_back = given_back.map(|at| (at as f64 - run.fault_ms as f64) / 1e3);
-        measure(run, &lab.pools(), &report, given_back, end);
+        measure(run, &lab.targets(), &report, given_back, end);
         lab.settle(&monitors, SETTLED).context("after the run")?;
         let after = lab.counters(victim.node)?;
         run.rejected = after.rejected - before.rejected;
@@ -186,10 +203,10 @@ impl Player<'_> {
 }
 
 /// Enters what the client saw.
-fn measure(run: &mut Run, pools: &[&str], report: &Report, given_back: Option<u64>, end: u64) {
+fn measure(run: &mut Run, targets: &[&str], report: &Report, given_back: Option<u64>, end: u64) {
     let (fault, end) = (run.fault_ms as f64, end as f64);
     let turn = given_back.map_or(end, |at| at as f64);
-    for (image, pool) in pools.iter().enumerate() {
+    for (image, pool) in targets.iter().enumerate() {
         for (phase, span) in [(Phase::Fault, [fault, turn]), (Phase::Giveback, [turn, end])] {
             if phase == Phase::Giveback && given_back.is_none() {
                 continue;
@@ -207,18 +224,18 @@ fn measure(run: &mut Run, pools: &[&str], report: &Report, given_back: Option<u6
 }
 
 /// A run in a line.
-fn told(run: &Run, pools: &[&str]) -> String {
+fn told(run: &Run, targets: &[&str]) -> String {
     let worst = |pool: &&str| {
         let of = |phase| run.longest(pool, phase).map_or_else(|| "-".to_owned(), |s| format!("{s:.2}"));
         format!("{pool} {} s, giveback {}", of(Phase::Fault), of(Phase::Giveback))
     };
-    let pools: Vec<String> = pools.iter().map(worst).collect();
+    let targets: Vec<String> = targets.iter().map(worst).collect();
     format!(
         "{} run {} on {}: {}; errors {}, lost {}, stale {}, wrong {}, rejected {}, landed {}, takeovers {}, outs {}; load {:.1}",
         run.row.name(),
         run.number,
         run.target,
-        pools.join("; "),
+        targets.join("; "),
         run.sum(|c| c.errors + c.stuck),
         run.sum(|c| c.lost),
         run.sum(|c| c.stale),

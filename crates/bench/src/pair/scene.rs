@@ -2,7 +2,7 @@
 
 use super::client_process::Client;
 use super::map;
-use super::rows::{Plan, Target};
+use super::rows::{Plan, Target, VOLUME};
 use crate::bed::Place;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_agent::client::AgentClient;
@@ -13,14 +13,15 @@ use loligo_lab::ceph::Ceph;
 use loligo_lab::config::LabConfig;
 use loligo_lab::fail::{self, Meant};
 use loligo_lab::layout::Layout;
-use loligo_lab::pairs::place::{Controller, Node, osd_lun};
+use loligo_lab::pairs::place::{Controller, Node, cache_lun, osd_lun};
+use loligo_lab::pairs::store::Served;
 use loligo_lab::up::{self, UpOptions};
 use loligo_lab::{down, status};
 use loligo_pair::lun::Counters;
 use loligo_pair::machine::{Order, RoleName};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes of each image.
@@ -84,6 +85,12 @@ impl<'a> Scene<'a> {
     /// The pools that are written to: one of three copies and one of two, where there are enough nodes.
     pub(crate) fn pools(&self) -> Vec<&'static str> {
         if self.config.pairs > 2 { vec!["r3", "r2"] } else { vec!["r2"] }
+    }
+
+    /// All that is written to: the pools, and the victim's volume last.
+    pub(crate) fn targets(&self) -> Vec<&'static str> {
+        let volume = self.config.volumes.as_ref().map(|_| VOLUME);
+        self.pools().into_iter().chain(volume).collect()
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -150,6 +157,7 @@ impl<'a> Scene<'a> {
         match plan.target {
             Target::Controller => (victim.to_string(), vec![victim.osd()]),
             Target::Node => (victim.node.to_string(), victim.node.osds().to_vec()),
+            Target::Volume => (victim.volume(), Vec::new()),
             Target::Osd => (osd_lun(victim.osd()), vec![victim.osd()]),
         }
     }
@@ -289,29 +297,20 @@ impl<'a> Scene<'a> {
         Ok(sum)
     }
 
-    /// Writes by the victim's path to its LUN what is there: true if the array refuses it, as it must after a takeover. The victim's
-    /// own processes may have nothing to write when the fence falls.
+    /// Writes by the victim's path to each of its LUNs what is there: true if the array refuses that, as it must after a takeover. The
+    /// victim's own processes may have nothing to write when the fence falls.
     ///
     /// # Errors
     /// If the path fails otherwise.
     pub(crate) fn refuses_late_write(&self, victim: Controller) -> Result<bool> {
-        #[repr(align(4096))]
-        struct Aligned([u8; 4096]);
-        let path = victim.lun(&self.at()?, &osd_lun(victim.osd()));
-        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::DSYNC | OFlags::CLOEXEC;
-        let mut label = Aligned([0; 4096]);
-        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
-            // The file of a model may have no page cache to go around.
-            Err(Errno::INVAL) => rustix::fs::open(&path, flags - OFlags::DIRECT, Mode::empty())?,
-            opened => opened?,
-        };
-        // The label of the store, which nobody changes meanwhile.
-        rustix::io::pread(&file, &mut label.0, 0)?;
-        match rustix::io::pwrite(&file, &label.0, 0) {
-            Ok(_) => Ok(false),
-            Err(Errno::BADE) => Ok(true),
-            Err(why) => Err(why).with_context(|| format!("a late write to {}", path.display())),
+        let luns = std::iter::once(osd_lun(victim.osd()))
+            .chain(self.config.volumes.as_ref().map(|_| victim.volume()));
+        for lun in luns {
+            if !refuses_write(&victim.lun(&self.at()?, &lun))? {
+                return Ok(false);
+            }
         }
+        Ok(true)
     }
 
     /// Takes OSDs in that were marked out: an operator's work, once the array is mended.
@@ -325,11 +324,14 @@ impl<'a> Scene<'a> {
         status::command(&self.dir, Some("client"), &self.place.binary.display().to_string(), args)
     }
 
-    /// Starts the client, and waits until its images are written and its load runs.
-    pub(crate) fn verify(&self, rate: u32, seed: u64) -> Result<Client> {
+    /// Starts the client, and waits until its images and the victim's volume are written and its load runs.
+    pub(crate) fn verify(&self, victim: Controller, rate: u32, seed: u64) -> Result<Client> {
         let mut args = vec!["bench".to_owned(), "pair-client".to_owned()];
         for pool in self.pools() {
             args.extend(["--image".to_owned(), self.image(pool)]);
+        }
+        if let Some(volume) = self.volume(victim)? {
+            args.extend(["--volume".to_owned(), volume]);
         }
         args.extend(["--rate".to_owned(), rate.to_string(), "--seed".to_owned(), seed.to_string()]);
         Client::start(self.client(&args)?, &self.dir.join("client.out"))
@@ -340,24 +342,74 @@ impl<'a> Scene<'a> {
         format!("{pool}/{NAME}?conf={}&id={}", self.dir.join("ceph.conf").display(), up::CLIENT)
     }
 
+    /// The volume that is at home on a controller, as the client names it; nothing: there are none.
+    ///
+    /// # Errors
+    /// If the pair's file does not say where it is.
+    pub(crate) fn volume(&self, home: Controller) -> Result<Option<String>> {
+        if self.config.volumes.is_none() {
+            return Ok(None);
+        }
+        let pair = PairConfig::read(&home.node.pair_file(&self.at()?))?;
+        let name = home.volume();
+        let unit = pair.volume.iter().find(|unit| unit.name == name);
+        let socket = unit.and_then(|unit| unit.sockets().first().copied());
+        let socket = socket.with_context(|| format!("the address of {name}"))?;
+        Ok(Some(format!("{socket}/{name}")))
+    }
+
     /// Checks the store of an OSD while the lab is stopped: `success`, or what is wrong.
     pub(crate) fn fsck(&self, osd: u32) -> Result<String> {
         ensure!(!self.is_up, "the lab runs: a store in use cannot be checked");
         let at = self.at()?;
         let folder = tempfile::tempdir().context("a folder for the check of a store")?;
-        let lun = Controller::home(osd).node.backing(&at, &osd_lun(osd));
-        std::os::unix::fs::symlink(&lun, folder.path().join("block"))?;
+        let node = Controller::home(osd).node;
+        let [lun, cache] = [osd_lun(osd), cache_lun(osd)].map(|lun| node.backing(&at, &lun));
+        if self.config.cache.is_none() {
+            return self.fsck_of(osd, &lun, folder.path());
+        }
+        let mount = folder.path().join("volume");
+        let served = Served { id: osd, core: &lun, cache: &cache, mount: &mount };
+        served.with(&at, &self.config, &self.place.binary, || {
+            self.fsck_of(osd, &mount.join(osd_lun(osd)), folder.path())
+        })
+    }
+
+    /// Checks the store of an OSD at `data`, with a folder of its own.
+    fn fsck_of(&self, osd: u32, data: &Path, folder: &Path) -> Result<String> {
+        let at = self.at()?;
+        std::os::unix::fs::symlink(data, folder.join("block"))?;
         let home = Controller::home(osd).osd_dir(&at, osd);
         for file in ["fsid", "type"] {
-            std::fs::copy(home.join(file), folder.path().join(file))
+            std::fs::copy(home.join(file), folder.join(file))
                 .with_context(|| format!("{file} of osd.{osd}"))?;
         }
-        let path = folder.path().display().to_string();
+        let path = folder.display().to_string();
         let ceph = self.ceph()?.within(FSCK);
         match ceph.tool("ceph-bluestore-tool", &["fsck", "--deep", "1", "--path", &path]) {
             Ok(said) => Ok(said.lines().last().unwrap_or_default().trim().to_owned()),
             Err(why) => Ok(format!("{why:#}")),
         }
+    }
+}
+
+/// Writes the first block of a LUN as it is there: true if the array refuses it.
+fn refuses_write(path: &Path) -> Result<bool> {
+    #[repr(align(4096))]
+    struct Aligned([u8; 4096]);
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::DSYNC | OFlags::CLOEXEC;
+    let mut label = Aligned([0; 4096]);
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        // The file of a model may have no page cache to go around.
+        Err(Errno::INVAL) => rustix::fs::open(path, flags - OFlags::DIRECT, Mode::empty())?,
+        opened => opened?,
+    };
+    // A write that lands is harm, whether or not the owner has changed the label since.
+    rustix::io::pread(&file, &mut label.0, 0)?;
+    match rustix::io::pwrite(&file, &label.0, 0) {
+        Ok(_) => Ok(false),
+        Err(Errno::BADE) => Ok(true),
+        Err(why) => Err(why).with_context(|| format!("a late write to {}", path.display())),
     }
 }
 

@@ -1,46 +1,62 @@
-//! `loligo bench pair`, and the client that it starts.
+//! `loligo bench pair`, and the client that its failures start.
 
 use anyhow::{Result, bail};
 use loligo_bench::bed::Place;
 use loligo_bench::interrupt::exit_code;
 use loligo_bench::pair::client::{self, Load};
-use loligo_bench::pair::outcome::Outcome;
-use loligo_bench::pair::{self, Options};
+use loligo_bench::pair::{self, Options, outcome, write};
+use loligo_bench::table::Table;
+use loligo_lab::config::LabConfig;
 use loligo_log::{out, outln, say};
+use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Failures of pairs of controllers on real clusters, under a client that checks what it reads
+/// The write path of pairs of controllers, or with --failures their failures, on real clusters
 ///
-/// Brings up a lab of pairs and makes each fault several times. Start state: all roles NORMAL, all placement groups
-/// active and clean. The client writes and reads 4 KiB by librbd at fixed times, 30 % reads, on an image of three copies and on one
-/// of two. Each read is compared with the last acknowledged write and those under way, and at the end every block that was
+/// The write path: brings up a lab of pairs. Native is librbd with rbd_cache=false on an image of three copies. Fast ack is a
+/// volume of a pair in write-back mode over such an image. Its cache lies on the pair's array, and each write is answered once
+/// it is durable there. Both clients are fio on the lab's client host, and the two alternate. The cache is flushed before
+/// native runs. Before runs of fast ack so much is dirty that destaging runs beside them. In 'sustained' the cache is as full
+/// as it gets. Missed goals are printed as MISS and are no error. All sizes of one figure take about 20 minutes.
+///
+/// Failures: brings up a lab of pairs and makes each fault several times. Start state: all roles NORMAL, all placement groups
+/// active and clean. The client writes and reads 4 KiB at fixed times, 30 % reads, by librbd on an image of three copies and on one
+/// of two, and by NBD on the volume of the controller that fails. Each read is compared with the last acknowledged write and those under way, and at the end every block that was
 /// written is read back. The longest operation counts from when it was due. Exit status 1: a run lost data, read it wrong, had
 /// a late write land, left a store that fsck finds damaged, or was not played to its end. A target that was missed is printed as MISSED and is no error.
 /// Takes about 90 minutes.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Rows:
+#[command(after_long_help = "Rows of --failures:
   controller   a controller loses its power           link         the link between two controllers is cut, 20 s
   stock        the same without agents, back at 45 s  freeze       a controller stands still, 60 s, and goes on
   osd          the process of an OSD is killed        power        both controllers lose their power, back at 40 s
   disk         a LUN answers with errors, 20 s        giveback     taken over by order, and given back
-  nic          both links of a controller are cut,    array-cycle  an array loses its power, and has it again
-               its processes live on, 20 s
+  disk-volume  the LUN of a volume's cache answers    array-cycle  an array loses its power, and has it again
+               with errors, 20 s
+  nic          both links of a controller are cut, its processes live on, 20 s
 
 In nic, freeze and giveback nobody can cut the partner's power: the reservation alone holds.
 
-Example:
-  loligo bench pair --failures --runs 5 --dir /data --report pair.md")]
+Examples:
+  The latency of all sizes, and of two of them over links of 1 Gbit/s:
+    loligo bench pair --figures 5 --dir /data --report latency.md
+    loligo bench pair --figures 5 --sizes 4k,1m --link unlimited,1g
+  Failures:
+    loligo bench pair --failures --runs 5 --dir /data --report pair.md")]
 pub(crate) struct Args {
-    /// Make faults (the only experiment so far)
-    #[arg(long, required = true)]
+    /// Make faults, instead of measuring writes
+    #[arg(long)]
     failures: bool,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    write: write::Options,
     /// Parent of the labs' folders [default: /var/tmp]
     #[arg(long, value_name = "DIR", default_value = "/var/tmp", hide_default_value = true)]
     dir: PathBuf,
-    /// Write the tables as Markdown, and all runs as JSON beside them, with the extension json
+    /// Write the tables as Markdown, and all runs as JSON beside them, with the extension json. Of a run that is cut there is what
+    /// it had by then
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print JSON
@@ -48,7 +64,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Read and write images until standard input says 'stop' or ends, and print what was seen
+/// Read and write images and volumes until standard input says 'stop' or ends, and print what was seen
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
     #[command(flatten)]
@@ -74,22 +90,43 @@ fn play(a: &Args) -> Result<bool> {
         bail!("the report's folder {} is not there: make it, or give another --report", folder.display());
     }
     let place = Place { dir: a.dir.clone(), ..Place::here()? };
-    // After each row: an interrupt leaves the report of those before.
-    let write = |outcome: &Outcome| -> Result<()> {
-        if let Some(path) = &a.report {
-            std::fs::write(path, outcome.markdown())?;
-            std::fs::write(path.with_extension("json"), serde_json::to_string_pretty(outcome)?)?;
-        }
-        Ok(())
-    };
-    let outcome = pair::run(&place, &a.options, write)?;
-    if a.json {
-        out!("{}\n", serde_json::to_string_pretty(&outcome)?);
-    } else {
-        out!("{}\n\n{}\n", outcome.table().text(), outcome.times().text());
-        outcome.notes().iter().for_each(|line| outln!("{line}"));
-    }
+    if a.failures { failures(a, &place) } else { writes(a, &place).map(|()| false) }
+}
+
+/// True if a run did harm, or failed.
+fn failures(a: &Args, place: &Place) -> Result<bool> {
+    let write = |outcome: &outcome::Outcome| report(a, outcome, outcome.markdown());
+    let outcome = pair::run(place, &a.options, write)?;
+    show(a, &outcome, &[outcome.table(), outcome.times()], outcome.notes())?;
     Ok(outcome.has_failed())
+}
+
+fn writes(a: &Args, place: &Place) -> Result<()> {
+    let set = a.options.set.iter().cloned().collect();
+    let mons = Some(a.options.mons.unwrap_or(1));
+    let lab = LabConfig { pairs: a.options.pairs, mons, set, ..LabConfig::default() };
+    let write = |outcome: &write::Outcome| report(a, outcome, outcome.markdown());
+    let outcome = write::run(place, &a.write, lab, write)?;
+    show(a, &outcome, &[outcome.table()], outcome.notes())
+}
+
+/// Written again and again: an interrupt leaves the report of what was before.
+fn report(a: &Args, outcome: &impl Serialize, page: String) -> Result<()> {
+    if let Some(path) = &a.report {
+        std::fs::write(path, page)?;
+        std::fs::write(path.with_extension("json"), serde_json::to_string_pretty(outcome)?)?;
+    }
+    Ok(())
+}
+
+fn show(a: &Args, outcome: &impl Serialize, tables: &[Table], notes: Vec<String>) -> Result<()> {
+    if a.json {
+        out!("{}\n", serde_json::to_string_pretty(outcome)?);
+    } else {
+        tables.iter().for_each(|table| out!("{}\n\n", table.text()));
+        notes.iter().for_each(|line| outln!("{line}"));
+    }
+    Ok(())
 }
 
 /// Runs the client.

@@ -59,6 +59,8 @@ fn numbers_flush_mode_and_tunables_of_a_running_volume() {
 
     let table = rig.ok(&["param", "get", "vol"]);
     for key in [
+        "ack",
+        "large-writes",
         "seq-cutoff",
         "seq-threshold",
         "seq-promotion",

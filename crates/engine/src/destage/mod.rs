@@ -26,6 +26,7 @@ use crate::api::{Effect, Nanos};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
+use crate::params::LargeWrites;
 use crate::refusal::CoreWriteError;
 use age::Age;
 use choose::Chooser;
@@ -52,6 +53,8 @@ const AHEAD: u32 = 64;
 const DEPTH_BUSY: u32 = 4;
 /// From so far between the low watermark and the limit on, large writes leave what room there is to small ones.
 const LEFT_TO_SMALL: f64 = 0.75;
+/// A cluster takes no less for a large write: one that is let into the cache sooner than that is better off there.
+const CORE_TAKES: Nanos = 10_000_000;
 /// Below the low watermark the sweep waits until clients have left the core alone for this long.
 const IDLE: Nanos = 200_000_000;
 /// Clients write the core themselves from one such write until so long after it.
@@ -497,7 +500,11 @@ impl Engine {
     /// True if a large write would have to wait for room, or would take what is better left to small ones.
     pub(crate) fn is_short_of_room(&self, now: Nanos) -> bool {
         let x = self.fullness();
-        let waits = || !self.intake.waiting.is_empty() || now < self.destage.pacer.deadline();
+        let deadline = self.destage.pacer.deadline();
+        let waits = || match self.cfg.params.large_writes {
+            LargeWrites::Past => !self.intake.waiting.is_empty() || now < deadline,
+            LargeWrites::Cached => now + CORE_TAKES < deadline,
+        };
         x > LEFT_TO_SMALL || (x > 0.0 && waits())
     }
 

@@ -4,6 +4,7 @@ use crate::hand::{Hand, MIB, SECOND};
 use loligo_block::OpKind;
 use loligo_engine::api::{Control, Dev};
 use loligo_engine::open::{Devices, Large};
+use loligo_engine::params::{LargeWrites, Params};
 
 const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
 const GROUPED: Devices = Devices { core_groups: true, core_large: LARGE, ..Hand::DEVICES };
@@ -403,4 +404,67 @@ fn a_core_that_pauses_slows_clients_and_stops_none() {
     assert!(during.iter().all(|n| *n > usual / 10), "stopped: {usual} before, then {during:?}");
     // What was let in last, when room was dear, holds nobody up afterwards.
     assert!(after.iter().all(|n| *n > usual / 5), "still held up: {usual} before, then {after:?}");
+}
+
+#[test]
+fn large_writes_are_cached_while_there_is_room_if_so_tuned() {
+    let mut h = grouped();
+    let past = h.fill(0, MIB, 1);
+    quiet_cache(&mut h);
+    assert_eq!((h.answer(past), direct(&h).len()), (None, 1), "it waits for the core");
+    h.quiet(false);
+    h.control(Control::SetParams(Params { large_writes: LargeWrites::Cached, ..Params::default() }));
+    let cached = h.fill(8 * MIB, MIB, 2);
+    let writes = h.pending.iter().filter(|p| p.0 == Dev::Cache && p.1.changes_data()).count();
+    assert_eq!(writes, 2, "its data and the records of it");
+    quiet_cache(&mut h);
+    assert_eq!((h.answer(cached), direct(&h).len()), (Some(Ok(())), 0), "nobody waits for the core");
+    assert_eq!(h.read(9 * MIB - 4096), Ok(2));
+    // Without room it is the core's again.
+    let mut h = crowded();
+    h.control(Control::SetParams(Params { large_writes: LargeWrites::Cached, ..Params::default() }));
+    let past = h.fill(4 * MIB, MIB, 3);
+    quiet_cache(&mut h);
+    for _ in 0..1000 {
+        // Jobs with older versions of these blocks write first.
+        if !direct(&h).is_empty() {
+            break;
+        }
+        h.complete(0, false);
+        quiet_cache(&mut h);
+    }
+    assert_eq!((direct(&h).len(), h.answer(past)), (1, None));
+}
+
+#[test]
+fn slots_that_follow_one_another_are_written_at_once() {
+    let mut h = Hand::new();
+    h.fill(0, 128 << 10, 1);
+    h.quiet(false);
+    let id = h.fill(512, 64 << 10, 2);
+    while let Some(at) = h.pending.iter().position(|p| matches!(p.1.kind, OpKind::Read(_))) {
+        h.complete(at, false);
+    }
+    let writes = h.pending.iter().filter(|p| p.0 == Dev::Cache && p.1.changes_data());
+    let mut lens: Vec<u64> = writes.map(|p| p.1.len()).filter(|len| *len >= 4096).collect();
+    lens.sort_unstable();
+    assert_eq!(lens, [4096, 4096, 60 << 10], "the ends are merged with what is there");
+    h.quiet(false);
+    assert_eq!(h.answer(id), Some(Ok(())));
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    let byte = |at: usize| h.disk[at];
+    assert_eq!([0, 511, 512, 4096, 65_536, 66_047, 66_048, 131_071].map(byte), [1, 1, 2, 2, 2, 2, 1, 1]);
+}
+
+#[test]
+fn large_writes_wait_for_credit_that_is_near_if_so_tuned() {
+    let mut h = full_with_room();
+    h.control(Control::SetParams(Params { large_writes: LargeWrites::Cached, ..Params::default() }));
+    let ids: Vec<u64> = (0..16).map(|i| h.stream(56 * MIB + i * (64 << 10), 64 << 10, 3)).collect();
+    for _ in 0..100 {
+        quiet_cache(&mut h);
+        h.tick(1_000_000);
+    }
+    assert_eq!(direct(&h).len(), 0);
+    assert!(ids.iter().all(|id| h.answer(*id) == Some(Ok(()))), "they wait for the core");
 }

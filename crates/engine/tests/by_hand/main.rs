@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod ack;
 mod bad_sectors;
 mod destage;
 mod doubt;

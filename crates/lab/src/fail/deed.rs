@@ -73,7 +73,7 @@ pub(crate) fn act(at: &Layout, state: &State, deed: &Deed) -> Result<()> {
         }
         Deed::Dark { node } => {
             let node = Node(*node);
-            array::change_fault(at, node, &node.luns(state.config.volume_luns()), |fault| fault.lost = true)
+            array::change_fault(at, node, &node.luns(&state.config), |fault| fault.lost = true)
         }
     }
 }
@@ -148,10 +148,8 @@ pub(crate) fn undo(
         Deed::Dark { node } => {
             let node = Node(*node);
             array::power_cycle(at, node)?;
-            array::change_fault(at, node, &node.luns(state.config.volume_luns()), |fault| {
-                fault.lost = false
-            })?;
-            revive(at, state, &node.luns(state.config.volume_luns()), others, program)
+            array::change_fault(at, node, &node.luns(&state.config), |fault| fault.lost = false)?;
+            revive(at, state, &node.luns(&state.config), others, program)
         }
     }
 }
@@ -172,7 +170,7 @@ fn switch_on(at: &Layout, state: &mut State, host: &str, program: &Path) -> Resu
             state.start(at, mons::start(at, &ceph, state, mon)?)?;
         }
     }
-    if state.config.volumes.is_some() {
+    if state.config.has_daemons() {
         state.start(at, volume_daemons::start(at, state, program, controller)?)?;
     }
     if state.config.agents {

@@ -173,7 +173,7 @@ pub fn mend(dir: &Path, meant: Meant<'_>, program: &Path) -> Result<Vec<Fault>> 
 /// # Errors
 /// If nothing of the lab is called so.
 fn is_target(state: &State, name: &str) -> Result<()> {
-    let kinds = [Kind::Controller, Kind::Power, Kind::Osd, Kind::Mon];
+    let kinds = [Kind::Controller, Kind::Power, Kind::Osd, Kind::Mon, Kind::Daemon];
     let is_known = kinds.iter().any(|kind| plan::deeds(state, *kind, name).is_ok()) || name == "quorum";
     ensure!(
         is_known,

@@ -1,7 +1,7 @@
 //! Kinds of faults, and the deeds that each consists of.
 
 use crate::namespaces::{PRIVATE, PUBLIC};
-use crate::pairs::place::{Controller, Node, osd_lun};
+use crate::pairs::place::{Controller, Node, cache_lun, osd_lun};
 use crate::process::Process;
 use crate::state::State;
 use anyhow::{Result, bail, ensure};
@@ -166,7 +166,10 @@ pub(crate) fn deeds(state: &State, kind: Kind, target: &str) -> Result<(String, 
             (daemon.clone(), vec![Deed::Killed { daemon }])
         }
         Kind::Daemon => {
-            ensure!(state.config.volumes.is_some(), "the lab has no volumes: bring one up with --volumes");
+            ensure!(
+                state.config.has_daemons(),
+                "the lab has no volumes: bring one up with --volumes, or with --cache"
+            );
             let daemon = controller(target.trim_start_matches("loligod."), pairs)?.daemon_name();
             (daemon.clone(), vec![Deed::Killed { daemon }])
         }
@@ -222,13 +225,17 @@ fn disk(target: &str, state: &State) -> Result<(String, Vec<Deed>)> {
     if let Some(node) = Node::all(pairs).find(|node| node.to_string() == target) {
         return Ok((
             target.to_owned(),
-            node.luns(state.config.volume_luns()).into_iter().map(|lun| errors(node, lun)).collect(),
+            node.luns(&state.config).into_iter().map(|lun| errors(node, lun)).collect(),
         ));
     }
     if let Some(home) =
         Controller::all(pairs).find(|c| state.config.volumes.is_some() && c.volume() == target)
     {
         return Ok((target.to_owned(), vec![errors(home.node, home.volume())]));
+    }
+    let caches = || state.osds.iter().filter(|_| state.config.cache.is_some()).map(|(id, _)| *id);
+    if let Some(id) = caches().find(|id| cache_lun(*id) == target) {
+        return Ok((target.to_owned(), vec![errors(Controller::home(id).node, cache_lun(id))]));
     }
     match osd(target, state) {
         Ok(id) => Ok((osd_lun(id), vec![errors(Controller::home(id).node, osd_lun(id))])),

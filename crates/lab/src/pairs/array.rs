@@ -27,7 +27,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// # Errors
 /// If a folder cannot be made, or nothing be started.
 pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) -> Result<()> {
-    let (osd, cache) = (state.config.osd_bytes()?, state.config.volume_cache_bytes()?);
+    let (osd, volume) = (state.config.osd_bytes()?, state.config.volume_cache_bytes()?);
+    let cache = state.config.cache_bytes()?.unwrap_or_default();
     let mut command = Command::new(program);
     command.args(["lab", "array"]);
     for controller in node.controllers() {
@@ -37,12 +38,13 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
         state.mounts.push(path.clone());
         command.args(["--path", &format!("{}={}", controller.side.name(), path.display())]);
     }
-    for lun in node.luns(state.config.volume_luns()) {
+    for lun in node.luns(&state.config) {
         let size = match lun.as_str() {
             QUORUM => QUORUM_BYTES,
             name if name.starts_with("osd") => osd,
+            name if name.starts_with("cache") => cache,
             // A leg of a mirror has a label before its cache.
-            _ => cache + if state.config.mirror { 1 << 20 } else { 0 },
+            _ => volume + if state.config.mirror { 1 << 20 } else { 0 },
         };
         command.args(["--lun", &format!("{lun}={}:{size}", node.backing(at, &lun).display())]);
     }
@@ -62,7 +64,7 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
 pub(crate) fn wait_served(at: &Layout, state: &State, node: Node, stop: &Interrupt) -> Result<()> {
     let begun = Instant::now();
     let name = node.array_name();
-    let luns = node.luns(state.config.volume_luns());
+    let luns = node.luns(&state.config);
     let files: Vec<_> =
         node.controllers().iter().flat_map(|c| luns.iter().map(|lun| c.lun(at, lun))).collect();
     while !files.iter().all(|file| file.exists()) {
@@ -122,7 +124,7 @@ pub struct LunStatus {
 
 /// The LUNs of a node; nothing where its array does not answer.
 pub(crate) fn luns(at: &Layout, state: &State, node: Node) -> Option<Vec<LunStatus>> {
-    node.luns(state.config.volume_luns()).into_iter().map(|lun| shown(at, node, lun)).collect()
+    node.luns(&state.config).into_iter().map(|lun| shown(at, node, lun)).collect()
 }
 
 fn shown(at: &Layout, node: Node, lun: String) -> Option<LunStatus> {

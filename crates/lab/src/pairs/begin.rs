@@ -17,6 +17,10 @@ use std::path::Path;
 /// If one is not served.
 pub(crate) fn arrays(at: &Layout, state: &mut State, program: &Path, stop: &Interrupt) -> Result<()> {
     for controller in Controller::all(state.config.pairs) {
+        if state.config.cache.is_some() {
+            // A daemon that is killed leaves them.
+            state.mounts.extend(controller.node.osds().map(|osd| controller.osd_mount(at, osd)));
+        }
         for dir in [controller.run(at), controller.state(at)] {
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         }
@@ -31,10 +35,21 @@ pub(crate) fn arrays(at: &Layout, state: &mut State, program: &Path, stop: &Inte
 ///
 /// # Errors
 /// If one of Ceph's programs fails.
-pub(crate) fn stores(at: &Layout, ceph: &Ceph, state: &State, program: &Path) -> Result<()> {
+pub(crate) fn stores(at: &Layout, ceph: &Ceph, state: &mut State, program: &Path) -> Result<()> {
     Node::all(state.config.pairs).try_for_each(|node| description::write(at, state, program, node))?;
+    if state.config.cache.is_none() {
+        return make_stores(at, ceph, state);
+    }
+    osds::serve(at, state, program)?;
+    let made = make_stores(at, ceph, state);
+    osds::leave(state);
+    made
+}
+
+fn make_stores(at: &Layout, ceph: &Ceph, state: &State) -> Result<()> {
     std::thread::scope(|scope| {
-        let make = |(id, uuid): &(u32, String)| osds::make_store(at, ceph, *id, uuid);
+        let config = &state.config;
+        let make = |(id, uuid): &(u32, String)| osds::make_store(at, ceph, config, (*id, uuid));
         let stores: Vec<_> = state.osds.iter().map(|osd| scope.spawn(move || make(osd))).collect();
         let mut told = Ok(String::new());
         for (id, uuid) in &state.osds {
@@ -72,6 +87,9 @@ pub(crate) fn osds(
         progress.step(&format!("setup of {} pairs", state.config.pairs));
         set_up(at, state, program, stop)?;
     }
+    if state.config.cache.is_some() {
+        start_daemons(at, state, program, stop)?;
+    }
     progress.step(&format!("{} agents", all.len()));
     for controller in &all {
         state.start(at, agents::start(at, state, program, *controller)?)?;
@@ -79,7 +97,7 @@ pub(crate) fn osds(
     all.iter().try_for_each(|controller| agents::wait_ready(at, state, *controller, stop))
 }
 
-/// Makes the images of new volumes, and starts the daemons that serve them once the agents say so.
+/// Makes the images of new volumes, and starts the daemons that serve them once the agents say so, unless they run for the OSDs.
 ///
 /// # Errors
 /// If the cluster refuses an image, or a daemon does not answer.
@@ -93,6 +111,10 @@ pub(crate) fn volumes(
     if !state.complete {
         daemons::make_images(ceph, state)?;
     }
+    if state.config.cache.is_some() { Ok(()) } else { start_daemons(at, state, program, stop) }
+}
+
+fn start_daemons(at: &Layout, state: &mut State, program: &Path, stop: &Interrupt) -> Result<()> {
     for controller in Controller::all(state.config.pairs) {
         state.start(at, daemons::start(at, state, program, controller)?)?;
     }

@@ -1,7 +1,7 @@
 //! The description of a pair, `pair.toml`, which the agents of both controllers read.
 
 use super::daemons;
-use super::place::{Controller, Node, QUORUM, osd_lun};
+use super::place::{Controller, Node, QUORUM, cache_lun, osd_lun};
 use crate::layout::Layout;
 use crate::namespaces;
 use crate::state::State;
@@ -54,6 +54,23 @@ struct Osd {
     uuid: String,
     device: BTreeMap<&'static str, PathBuf>,
     dir: BTreeMap<&'static str, PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<OsdCache>,
+}
+
+#[derive(Debug, Serialize)]
+struct OsdCache {
+    id: u32,
+    device: BTreeMap<&'static str, PathBuf>,
+    definition: CacheDefinition,
+}
+
+#[derive(Debug, Serialize)]
+struct CacheDefinition {
+    mode: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+    params: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -148,6 +165,16 @@ fn osd(at: &Layout, state: &State, node: Node, id: u32) -> Osd {
         uuid: uuid.unwrap_or_default(),
         device: of(&|c| c.lun(at, &osd_lun(id))),
         dir: of(&|c| c.osd_dir(at, id)),
+        cache: state.config.cache.as_ref().map(|_| OsdCache {
+            // Beside the volumes, which have 0 and 1.
+            id: 2 + home.side as u32,
+            device: of(&|c| c.lun(at, &cache_lun(id))),
+            definition: CacheDefinition {
+                mode: state.config.cache_mode.clone(),
+                profile: state.config.profile().map(str::to_owned),
+                params: state.config.cache_set.clone(),
+            },
+        }),
     }
 }
 

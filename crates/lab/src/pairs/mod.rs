@@ -8,3 +8,4 @@ pub(crate) mod description;
 pub(crate) mod osds;
 pub mod place;
 pub(crate) mod pools;
+pub mod store;

@@ -1,6 +1,6 @@
 //! Nodes of two controllers: their names, and the places of what belongs to them.
 
-use crate::config::VolumeLuns;
+use crate::config::LabConfig;
 use crate::layout::Layout;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -58,17 +58,15 @@ impl Node {
         [self.0 * 2, self.0 * 2 + 1]
     }
 
-    /// The names of the LUNs of its array, with those of volumes if there are any.
-    pub fn luns(self, volumes: VolumeLuns) -> Vec<String> {
-        let caches = self.controllers().map(Controller::volume);
-        let caches = caches.into_iter().filter(|_| volumes != VolumeLuns::None);
-        let mirrors = self.controllers().map(Controller::mirror);
-        let mirrors = mirrors.into_iter().filter(|_| volumes == VolumeLuns::Mirrored);
-        std::iter::once(QUORUM.to_owned())
-            .chain(self.osds().map(osd_lun))
-            .chain(caches)
-            .chain(mirrors)
-            .collect()
+    /// The names of the LUNs of its array, with those of caches and volumes if the lab has any.
+    pub fn luns(self, config: &LabConfig) -> Vec<String> {
+        let osds = self.osds().map(osd_lun);
+        let caches = self.osds().map(cache_lun).into_iter().filter(|_| config.cache.is_some());
+        let volumes =
+            self.controllers().map(Controller::volume).into_iter().filter(|_| config.volumes.is_some());
+        let mirrors = self.controllers().map(Controller::mirror).into_iter().filter(|_| config.mirror);
+        let all = std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches);
+        all.chain(volumes).chain(mirrors).collect()
     }
 
     /// The folder of its array.
@@ -95,6 +93,11 @@ impl Node {
 /// The LUN of an OSD.
 pub fn osd_lun(id: u32) -> String {
     format!("osd{id}")
+}
+
+/// The LUN of the cache in front of an OSD.
+pub fn cache_lun(id: u32) -> String {
+    format!("cache{id}")
 }
 
 /// A controller, `n0a`.
@@ -167,6 +170,19 @@ impl Controller {
     /// Its folder for an OSD of the node.
     pub fn osd_dir(self, at: &Layout, osd: u32) -> PathBuf {
         self.dir(at).join(format!("osd.{osd}"))
+    }
+
+    /// The mountpoint of the volume that an OSD behind a cache stands on.
+    pub fn osd_mount(self, at: &Layout, osd: u32) -> PathBuf {
+        self.osd_dir(at, osd).join("volume")
+    }
+
+    /// The data of an OSD: its LUN, or the volume with a cache in front of that.
+    pub fn osd_data(self, at: &Layout, config: &LabConfig, osd: u32) -> PathBuf {
+        match config.cache {
+            Some(_) => self.osd_mount(at, osd).join(osd_lun(osd)),
+            None => self.lun(at, &osd_lun(osd)),
+        }
     }
 
     /// Its path to the array, a mountpoint.

@@ -70,8 +70,14 @@ impl Machine {
             return self.become_role(Role::Dual { why, won, dead: false, well: None });
         }
         let foreign: Vec<UnitId> = self.plan.ids().filter(|id| self.is_foreign(*id)).collect();
+        // A volume may lie on the OSDs that go with it: it could not write back what it has once they are gone.
+        let has_volumes = foreign.iter().any(|id| {
+            let is_here = !matches!(self.unit(*id), UnitState::Away | UnitState::Leaving);
+            is_here && !self.plan.unit(*id).is_osd()
+        });
         for id in &foreign {
             match self.unit(*id) {
+                UnitState::Running if has_volumes && self.plan.unit(*id).is_osd() => {}
                 UnitState::Running => {
                     self.units[id.0 as usize].state = UnitState::Stopping;
                     self.ask(Purpose::Unit(*id, Work::Stop), Ask::Stop(*id));

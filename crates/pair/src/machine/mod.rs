@@ -188,7 +188,7 @@ impl Machine {
     fn answered(&mut self, purpose: Purpose, asked: Asked, answer: Answer) {
         match purpose {
             Purpose::Look(sort) => self.looked(sort, asked, answer),
-            Purpose::Speaks(unit) => self.spoke(unit, &answer),
+            Purpose::Speaks(unit) => self.spoke(unit, asked, &answer),
             Purpose::Race => self.raced(answer),
             Purpose::PowerOff => self.powered_off(&answer),
             Purpose::Unit(unit, work) => self.worked(unit, work, answer),

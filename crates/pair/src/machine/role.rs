@@ -13,8 +13,8 @@ pub(super) enum Role {
         not_before: Millis,
         /// Takeovers that failed, one after the other.
         failed: u32,
-        /// The partner's OSDs that are being asked whether they speak.
-        asking: Option<Vec<UnitId>>,
+        /// The partner's units that are being asked whether they speak, and the event with which that began.
+        asking: Option<(u64, Vec<UnitId>)>,
         /// The operator wants the partner's units here.
         ordered: bool,
     },

@@ -1,6 +1,6 @@
 //! The roles of a side, and what leads from one to the next.
 
-use super::action::{Action, Answer, Ask, Failure, Notice, Order};
+use super::action::{Action, Answer, Ask, Asked, Failure, Notice, Order};
 use super::partner::Verdict;
 use super::role::Role;
 use super::{Machine, Purpose};
@@ -186,13 +186,20 @@ impl Machine {
         for unit in &units {
             self.ask(Purpose::Speaks(*unit), Ask::Speaks(*unit));
         }
+        let step = self.steps;
         if let Role::Normal { asking, .. } = &mut self.role {
-            *asking = Some(units);
+            *asking = Some((step, units));
         }
     }
 
-    pub(super) fn spoke(&mut self, unit: UnitId, answer: &Answer) {
-        let Role::Normal { asking: Some(left), not_before, failed, .. } = &mut self.role else { return };
+    pub(super) fn spoke(&mut self, unit: UnitId, asked: Asked, answer: &Answer) {
+        let Role::Normal { asking: Some((since, left)), not_before, failed, .. } = &mut self.role else {
+            return;
+        };
+        // The answer to an earlier question says nothing about now.
+        if asked.step < *since {
+            return;
+        }
         left.retain(|id| *id != unit);
         if *answer == Answer::Speaks(true) {
             *not_before = self.now + self.plan.timings.backoff;

@@ -1,7 +1,7 @@
 //! Calls to the array, stage by stage: a host may freeze or die between two of them, and others may come between.
 
 use super::call::{Call, LIMIT, Pid, Stage};
-use super::setting::{KEYS, Time, lun_of};
+use super::setting::{KEYS, Time, home_of, luns_of, name_of, unit_of};
 use super::world::{Happening, World};
 use loligo_pair::lun::{Command, Reply};
 use loligo_pair::machine::{Answer, Ask, Deed, Failure, Joining, Proof, Step, View};
@@ -211,7 +211,7 @@ impl World {
     fn join(&mut self, side: Side, lun: LunId, joining: Joining, stage: u32) -> Stage {
         let (mine, theirs) = (KEYS[side.index()], KEYS[side.other().index()]);
         if stage > 0 {
-            let home = self.home_of(lun);
+            let home = unit_of(lun).map(home_of);
             let held_by_partner = self.view(lun).holder == Some(theirs);
             if home == Some(side) && held_by_partner && joining != Joining::Empty {
                 self.violate(format!("{side} registers on its LUN {} while the partner holds it", lun.0));
@@ -226,14 +226,6 @@ impl World {
             Joining::UnderPartner => view.holder == Some(theirs),
         };
         if fits || self.leaves_out(Step::Giveback) { Stage::Next } else { not_mine("it is not free") }
-    }
-
-    fn home_of(&self, lun: LunId) -> Option<Side> {
-        match lun.0 {
-            1 => Some(Side::A),
-            2 => Some(Side::B),
-            _ => None,
-        }
     }
 
     /// A deed, with the look at keys right before it.
@@ -276,7 +268,8 @@ impl World {
         if self.array_fails || self.hosts[side.index()].path_lost {
             return self.process_ends(side, unit, loligo_pair::machine::Cause::Array);
         }
-        match self.luns[lun_of(unit).0 as usize].take_write(Self::port(side)) {
+        let lun = self.rng.pick(luns_of(unit));
+        match self.luns[lun.0 as usize].take_write(Self::port(side)) {
             Err(_) => {
                 self.mark("a late write refused");
                 self.process_ends(side, unit, loligo_pair::machine::Cause::Fenced);
@@ -284,43 +277,44 @@ impl World {
             Ok(ticket) => {
                 self.hosts[side.index()].wrote(unit);
                 let after = self.rng.skewed(0..40);
-                self.later(after, Happening::Begins(unit, ticket, pid));
+                self.later(after, Happening::Begins(lun, ticket, pid));
                 let next = self.rng.range(20..120);
                 self.later(next, Happening::Writes(side, unit, pid));
             }
         }
     }
 
-    pub(super) fn begins(&mut self, unit: UnitId, ticket: Ticket, pid: Pid) {
-        let lun = lun_of(unit);
+    pub(super) fn begins(&mut self, lun: LunId, ticket: Ticket, pid: Pid) {
         match self.luns[lun.0 as usize].begin_write(ticket) {
             Ok(()) => {
                 // An array under load keeps some for seconds.
                 let after =
                     if self.rng.chance(1, 40) { self.rng.range(500..6000) } else { self.rng.skewed(1..600) };
-                self.later(after, Happening::Lands(unit, ticket, pid));
+                self.later(after, Happening::Lands(lun, ticket, pid));
             }
             Err((_, over)) => {
-                self.write_answered(unit, pid);
+                self.write_answered(lun, pid);
                 self.aborts_over(lun, over);
             }
         }
     }
 
-    fn write_answered(&mut self, unit: UnitId, pid: Pid) {
+    fn write_answered(&mut self, lun: LunId, pid: Pid) {
+        let Some(unit) = unit_of(lun) else { return };
         for host in &mut self.hosts {
             host.answered(unit, pid);
         }
     }
 
-    pub(super) fn lands(&mut self, unit: UnitId, ticket: Ticket, pid: Pid) {
-        let lun = lun_of(unit);
-        self.write_answered(unit, pid);
+    pub(super) fn lands(&mut self, lun: LunId, ticket: Ticket, pid: Pid) {
+        let Some(unit) = unit_of(lun) else { return };
+        self.write_answered(lun, pid);
         // After a loss of power the array knows nothing of it, and nobody hears of it.
         let Some(over) = self.luns[lun.0 as usize].end_write(ticket) else { return };
         let by = self.stored[unit.0 as usize].opened_by;
         if by != pid {
-            self.violate(format!("a write of process {pid} lands on osd.{}, which process {by} has", unit.0));
+            let name = name_of(unit);
+            self.violate(format!("a write of process {pid} lands on {name}, which process {by} has"));
         }
         self.stored[unit.0 as usize].landed += 1;
         self.aborts_over(lun, over);

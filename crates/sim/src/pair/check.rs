@@ -1,8 +1,9 @@
 //! The end of a run.
 
+use super::setting::{UNITS, name_of};
 use super::world::World;
 use loligo_pair::machine::RoleName;
-use loligo_pair::plan::{Side, UnitId};
+use loligo_pair::plan::Side;
 
 impl World {
     /// All faults have ended long ago: both sides are at rest, and each unit runs once.
@@ -22,13 +23,13 @@ impl World {
         if roles == [Some(Fenced); 2] {
             return;
         }
-        for unit in (0..2).map(UnitId) {
+        for unit in UNITS {
             let running: Vec<Side> = Side::BOTH
                 .into_iter()
                 .filter(|side| self.hosts[side.index()].process(unit).is_some_and(|p| p.writes))
                 .collect();
             if running.len() != 1 {
-                self.violate(format!("osd.{} runs on {running:?} at the end", unit.0));
+                self.violate(format!("{} runs on {running:?} at the end", name_of(unit)));
             }
         }
     }

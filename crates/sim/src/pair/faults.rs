@@ -1,6 +1,7 @@
 //! Faults of the world.
 
 use super::setting::Time;
+use super::setting::UNITS;
 use crate::rng::Rng;
 use loligo_pair::machine::Order;
 use loligo_pair::plan::{Side, UnitId};
@@ -32,7 +33,7 @@ pub enum FaultKind {
     /// The agent of a side dies alone.
     Agent(Side),
     /// The process of an OSD dies alone.
-    Osd(UnitId),
+    Unit(UnitId),
     /// The monitors have no majority.
     Monitors,
     /// A side does not reach the monitors.
@@ -58,7 +59,7 @@ impl FaultKind {
             9 => FaultKind::Link(rng.below(2) as usize),
             10 => FaultKind::Links,
             11..=12 => FaultKind::Agent(side),
-            13 => FaultKind::Osd(UnitId(rng.below(2) as u32)),
+            13 => FaultKind::Unit(rng.pick(&UNITS)),
             14 => FaultKind::Monitors,
             15 => FaultKind::Reach(side),
             16 => FaultKind::Array,

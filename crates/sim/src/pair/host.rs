@@ -35,7 +35,7 @@ pub(super) struct Host {
     pub(super) run: u64,
     pub(super) processes: BTreeMap<UnitId, Process>,
     /// When it last asked the monitors to call each OSD down.
-    pub(super) told: [Option<Time>; 2],
+    pub(super) told: [Option<Time>; 3],
     /// Starts of units in the last seconds.
     pub(super) starts: Vec<Time>,
     /// Since when the machine is fenced.
@@ -57,7 +57,7 @@ impl Host {
             machine: None,
             run: 0,
             processes: BTreeMap::new(),
-            told: [None; 2],
+            told: [None; 3],
             starts: Vec::new(),
             fenced_at: None,
             awake: 0,

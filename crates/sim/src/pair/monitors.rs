@@ -15,9 +15,9 @@ pub(super) struct Monitors {
     pub(super) reach: [bool; 2],
     pub(super) cut_at: [Time; 2],
     /// When each OSD was last said to be down.
-    pub(super) down: [Option<Time>; 2],
+    pub(super) down: [Option<Time>; 3],
     /// The side that each OSD was last seen on.
-    pub(super) at: [Option<Side>; 2],
+    pub(super) at: [Option<Side>; 3],
 }
 
 impl Monitors {
@@ -28,8 +28,8 @@ impl Monitors {
             lease: [0; 2],
             reach: [true; 2],
             cut_at: [0; 2],
-            down: [None; 2],
-            at: [None; 2],
+            down: [None; 3],
+            at: [None; 3],
         }
     }
 

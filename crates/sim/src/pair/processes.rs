@@ -2,10 +2,10 @@
 
 use super::call::{Call, Pid};
 use super::host::Process;
-use super::setting::lun_of;
+use super::setting::{UNITS, home_of, luns_of, name_of};
 use super::world::{Happening, World};
 use loligo_pair::machine::{Answer, Cause, Deed, Event, Failure, Job, Step};
-use loligo_pair::plan::{Side, UnitId};
+use loligo_pair::plan::{LunId, Side, UnitId};
 use loligo_pair::reservation::Port;
 
 impl World {
@@ -14,7 +14,7 @@ impl World {
         let side = call.side;
         if self.hosts[side.index()].process(unit).is_some() {
             if self.leaves_out(Step::Adopt) {
-                self.violate(format!("{side} starts osd.{} a second time", unit.0));
+                self.violate(format!("{side} starts {} a second time", name_of(unit)));
             }
             return false;
         }
@@ -39,8 +39,7 @@ impl World {
             return self.later(0, Happening::Tell(side, run, Event::Answered(job, answer)));
         }
         // It writes at once: where it may not, it has opened nothing.
-        let lun = &self.luns[lun_of(unit).0 as usize];
-        if !lun.reservations().may_write(Port(side.index() as u32)) {
+        if !self.may_write_all(side, unit) {
             self.mark("a start refused by the array");
             self.hosts[side.index()].end(unit);
             let answer = Answer::Failed(Failure::NotMine("EBADE".to_owned()));
@@ -48,19 +47,19 @@ impl World {
         }
         let other = side.other();
         let rival = self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
-            && lun.reservations().may_write(Port(other.index() as u32));
+            && self.may_write_any(other, unit);
         if rival && self.hosts[other.index()].up {
-            self.violate(format!("two processes may write osd.{}: {side} opens it beside {other}", unit.0));
+            let name = name_of(unit);
+            self.violate(format!("two processes may write {name}: {side} opens it beside {other}"));
         }
-        let is_foreign = unit.0 as usize != side.index();
+        // Of volumes the monitors know nothing.
+        let is_foreign = home_of(unit) != side && unit != UNITS[2];
         let since = self.stored[unit.0 as usize].opened_at;
         let was_told = self.monitors.down[unit.0 as usize].is_some_and(|at| at >= since);
         let asked = self.hosts[side.index()].told[unit.0 as usize].is_some_and(|at| at >= since);
         if is_foreign && since > 0 && !was_told && !asked && self.stored[unit.0 as usize].side != Some(side) {
-            self.violate(format!(
-                "the monitors do not hear that osd.{} is down before {side} starts it",
-                unit.0
-            ));
+            let name = name_of(unit);
+            self.violate(format!("the monitors do not hear that {name} is down before {side} starts it"));
         }
         let now = self.now;
         let stored = &mut self.stored[unit.0 as usize];
@@ -68,10 +67,22 @@ impl World {
         if let Some(process) = self.hosts[side.index()].processes.get_mut(&unit) {
             process.writes = true;
         }
-        self.note(format!("{side} has opened osd.{} as process {pid}", unit.0));
+        self.note(format!("{side} has opened {} as process {pid}", name_of(unit)));
         self.monitors.boots(unit, side);
         self.later(0, Happening::Writes(side, unit, pid));
         self.later(0, Happening::Tell(side, run, Event::Answered(job, Answer::Done)));
+    }
+
+    fn may_write(&self, side: Side, lun: LunId) -> bool {
+        self.luns[lun.0 as usize].reservations().may_write(Port(side.index() as u32))
+    }
+
+    fn may_write_all(&self, side: Side, unit: UnitId) -> bool {
+        luns_of(unit).iter().all(|lun| self.may_write(side, *lun))
+    }
+
+    fn may_write_any(&self, side: Side, unit: UnitId) -> bool {
+        luns_of(unit).iter().any(|lun| self.may_write(side, *lun))
     }
 
     /// A process ends by itself.
@@ -79,7 +90,7 @@ impl World {
         if !self.hosts[side.index()].end(unit) {
             return self.later(5, Happening::Ends(side, unit, cause));
         }
-        self.note(format!("the process of osd.{} on {side} ends: {cause:?}", unit.0));
+        self.note(format!("the process of {} on {side} ends: {cause:?}", name_of(unit)));
         let run = self.hosts[side.index()].run;
         self.later(1, Happening::Tell(side, run, Event::Ended(unit, cause)));
     }
@@ -109,9 +120,9 @@ impl World {
         }
         let quiet = self.excused[other.index()] == 0
             && self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
-        let has_processes = (0..2).map(UnitId).any(|unit| {
-            unit.0 as usize == other.index()
-                && self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
+        // A volume greets nobody while its daemon is being started again.
+        let has_processes = UNITS[..2].iter().any(|unit| {
+            home_of(*unit) == other && self.hosts[other.index()].process(*unit).is_some_and(|p| p.writes)
         });
         if quiet && !stood && has_processes && !self.ordered && self.now > 7_000 {
             self.violate(format!("{side} takes over from {other}, which is well"));

@@ -30,7 +30,7 @@ impl World {
                 self.hosts[side.index()].machine = None;
                 self.hosts[side.index()].fenced_at = None;
             }
-            FaultKind::Osd(unit) => {
+            FaultKind::Unit(unit) => {
                 for side in Side::BOTH {
                     if self.hosts[side.index()].process(unit).is_some() {
                         self.process_ends(side, unit, loligo_pair::machine::Cause::Other);
@@ -98,7 +98,7 @@ impl World {
             FaultKind::Reach(side) => self.monitors.reach[side.index()] = true,
             FaultKind::Array => self.array_fails = false,
             FaultKind::Path(side) => self.hosts[side.index()].path_lost = false,
-            FaultKind::Osd(_) | FaultKind::ArrayCycle | FaultKind::Order(..) => {}
+            FaultKind::Unit(_) | FaultKind::ArrayCycle | FaultKind::Order(..) => {}
         }
     }
 

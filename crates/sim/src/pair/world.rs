@@ -4,11 +4,11 @@ use super::call::{Call, Pid, Stored};
 use super::faults::FaultKind;
 use super::host::Host;
 use super::monitors::Monitors;
-use super::setting::{KEYS, Time, lun_of, plan};
+use super::setting::{KEYS, LUNS, Time, UNITS, home_of, luns_of, plan, unit_of};
 use crate::rng::Rng;
 use loligo_pair::lun::{Defects, Lun};
 use loligo_pair::machine::{Answer, Ask, Deed, Event, Job, Machine, Notice, RoleName, Step};
-use loligo_pair::plan::{QUORUM, Side, UnitId};
+use loligo_pair::plan::{LunId, QUORUM, Side, UnitId};
 use loligo_pair::reservation::{Kind, Port};
 use loligo_pair::writes::{AbortId, Ticket};
 use std::cmp::Reverse;
@@ -39,9 +39,9 @@ pub(super) enum Happening {
     /// A process that has ended is waited for.
     Ends(Side, UnitId, loligo_pair::machine::Cause),
     /// A write that the array has taken begins.
-    Begins(UnitId, Ticket, Pid),
+    Begins(LunId, Ticket, Pid),
     /// A write that the array has begun is on the medium.
-    Lands(UnitId, Ticket, Pid),
+    Lands(LunId, Ticket, Pid),
     /// A fault begins.
     Fault(FaultKind),
     /// A fault ends.
@@ -143,9 +143,9 @@ impl World {
             order: 0,
             hosts: [Host::new(), Host::new()],
             held: [Vec::new(), Vec::new()],
-            luns: vec![Lun::new(Default::default(), defects); 3],
+            luns: vec![Lun::new(Default::default(), defects); LUNS],
             sectors: [None, None],
-            stored: vec![Stored::default(); 2],
+            stored: vec![Stored::default(); UNITS.len()],
             waiting: BTreeMap::new(),
             monitors: Monitors::new(),
             links: [true, true],
@@ -179,7 +179,7 @@ impl World {
                 let (port, key) = (Port(side.index() as u32), KEYS[side.index()]);
                 let old = loligo_pair::reservation::Key::NONE;
                 lun.command(port, Register { old, new: key, ignore: true, persistent: true });
-                if number == side.index() + 1 {
+                if unit_of(LunId(number as u32)).is_some_and(|unit| home_of(unit) == side) {
                     lun.command(port, Reserve { key, kind: Kind::WriteExclusiveRegistrants });
                 }
             }
@@ -241,8 +241,8 @@ impl World {
                     self.process_ends(side, unit, cause);
                 }
             }
-            Happening::Begins(unit, ticket, pid) => self.begins(unit, ticket, pid),
-            Happening::Lands(unit, ticket, pid) => self.lands(unit, ticket, pid),
+            Happening::Begins(lun, ticket, pid) => self.begins(lun, ticket, pid),
+            Happening::Lands(lun, ticket, pid) => self.lands(lun, ticket, pid),
             Happening::Fault(kind) => self.fault(kind),
             Happening::Mend(kind) => self.mend(kind),
             Happening::Boot(side) => self.boot(side),
@@ -262,7 +262,7 @@ impl World {
         let host = &mut self.hosts[side.index()];
         host.machine = Some(Machine::new(plan, clock, run));
         host.run = run;
-        let found: Vec<UnitId> = (0..2).map(UnitId).filter(|id| host.process(*id).is_some()).collect();
+        let found: Vec<UnitId> = UNITS.into_iter().filter(|id| host.process(*id).is_some()).collect();
         self.note(format!("{side} boots, run {run}, finds {found:?}"));
         for unit in found {
             self.tell(side, run, Event::Found(unit));
@@ -339,7 +339,7 @@ impl World {
             Ask::Owned(
                 _,
                 Deed::Start(unit) | Deed::Down { unit, .. } | Deed::Scrub(unit) | Deed::Out(unit),
-            ) => unit.0 as usize != side.index(),
+            ) => home_of(*unit) != side,
             _ => false,
         };
         let is_out = matches!(ask, Ask::Owned(_, Deed::Out(_)));
@@ -382,9 +382,9 @@ impl World {
         self.later(after, Happening::Tell(call.side, call.run, Event::Answered(call.job, answer)));
     }
 
-    /// The side that holds the LUN of a unit.
+    /// The side that holds the first LUN of a unit.
     pub(super) fn holder(&self, unit: UnitId) -> Option<Side> {
-        let lun = &self.luns[lun_of(unit).0 as usize];
+        let lun = &self.luns[luns_of(unit)[0].0 as usize];
         lun.reservations().held().1.map(|(held, _)| if held.holder == Port(0) { Side::A } else { Side::B })
     }
 

@@ -1,0 +1,356 @@
+//! The lab with both arms.
+
+use super::options::Options;
+use super::point::{Link, Point};
+use crate::bed::{Bed, Place};
+use crate::fio::{Job, Measured, Rw, Target};
+use crate::folder::LAB;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_agent::client::AgentClient;
+use loligo_lab::ceph::Ceph;
+use loligo_lab::config::LabConfig;
+use loligo_lab::layout::Layout;
+use loligo_lab::pairs::place::Controller;
+use loligo_lab::state::State;
+use loligo_lab::up::{self, CLIENT, UpOptions};
+use loligo_lab::{down, links, process, status};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Bytes of an OSD beside its objects.
+const OSD_REST: u64 = 3 << 30;
+/// Bytes of a lab beside its OSDs and caches.
+const LAB_REST: u64 = 1 << 30;
+/// The time that the volume may take to be served.
+const SERVED: Duration = Duration::from_secs(60);
+/// The longest that a command may take: a full cache that is written out.
+const COMMAND: Duration = Duration::from_secs(1800);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// OSDs write what they deferred after the answer; a client that comes next is not to pay for it.
+const QUIET: Duration = Duration::from_secs(2);
+/// The most that a run writes into a cache with room, of its bytes.
+const ROOM: f64 = 0.4;
+/// What is dirty before such a run, of the cache's bytes: enough that destaging runs beside it.
+const BEGUN: f64 = 0.15;
+/// Growth of the dirty share that a piece of filling makes at least while the cache fills.
+const GROWTH: f64 = 0.02;
+/// Pieces of filling after which it is as full as it gets.
+const PIECES: u64 = 20;
+/// The tunable by which each acknowledgement is durable.
+const ACK: &str = "ack";
+
+/// Counters of the volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct Counters {
+    pub(super) cache_bytes: u64,
+    pub(super) dirty_bytes: u64,
+    pub(super) cache_flushes: u64,
+    pub(super) cache_write_bytes: u64,
+    pub(super) destaged_blocks: u64,
+    pub(super) bypass: Bypass,
+}
+
+/// Of them the requests past the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct Bypass {
+    pub(super) large: u64,
+}
+
+/// The counters over a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Counted {
+    /// Writes that were answered.
+    pub acks: u64,
+    /// Flushes of the array's LUN.
+    pub flushes: u64,
+    /// Bytes written to the LUN.
+    pub array_bytes: u64,
+    /// Bytes destaged meanwhile.
+    pub destaged_bytes: u64,
+    /// Writes that went past the cache.
+    pub past_the_cache: u64,
+    /// Dirty share before the run and after it, 0 to 1.
+    pub dirty: [f64; 2],
+}
+
+/// A lab of this run; goes with it, however it ends.
+struct Own(PathBuf);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Err(error) = down::down(&self.0, false, &mut |_: &str| ()) {
+            loligo_log::say!("the lab could not be taken down: {error:#}");
+        }
+    }
+}
+
+/// Both arms. What was made on a lab that is not its own goes with it.
+pub(super) struct Field<'a> {
+    bed: &'a Bed,
+    place: &'a Place,
+    dir: PathBuf,
+    home: Controller,
+    volume: String,
+    /// The namespace of clients.
+    client: String,
+    native: Target,
+    fast: Target,
+    pool: String,
+    image: String,
+    image_bytes: u64,
+    own: Option<Own>,
+}
+
+impl Drop for Field<'_> {
+    fn drop(&mut self) {
+        if self.own.is_none() {
+            self.leave();
+        }
+    }
+}
+
+/// Free space that a run needs, bytes.
+pub(super) fn need(options: &Options, pairs: u32) -> u64 {
+    if options.lab.is_some() {
+        return 64 << 20;
+    }
+    let osds = u64::from(pairs) * 2;
+    osds * osd_bytes(options, osds) + osds * options.cache_size + LAB_REST
+}
+
+/// Both images, three copies each, with a fifth more.
+fn osd_bytes(options: &Options, osds: u64) -> u64 {
+    2 * options.image_size * 3 / osds.max(1) * 6 / 5 + OSD_REST
+}
+
+/// The lab as it is made.
+pub(super) fn sized(options: &Options, base: LabConfig) -> LabConfig {
+    let osds = u64::from(base.pairs) * 2;
+    LabConfig {
+        osd_size: Some(osd_bytes(options, osds).to_string()),
+        volumes: Some(options.image_size.to_string()),
+        volume_cache: options.cache_size.to_string(),
+        ..base
+    }
+}
+
+impl<'a> Field<'a> {
+    /// Brings the lab up, or finds it, and writes both images whole.
+    pub(super) fn new(
+        bed: &'a Bed,
+        place: &'a Place,
+        options: &Options,
+        config: LabConfig,
+        say: &dyn Fn(&str),
+    ) -> Result<Field<'a>> {
+        let (dir, own) = match &options.lab {
+            Some(dir) => (dir.clone(), None),
+            None => {
+                let dir = bed.path(LAB);
+                let program = place.binary.clone();
+                let up = UpOptions { dir: dir.clone(), config, program, force: false };
+                let came = up::up(&up, bed.stop(), &mut |step: &str| say(&format!("lab: {step}")));
+                // Also where it did not come up: after an interrupt alone nothing is left of it.
+                let own = Layout::at(&dir)?.state().exists().then_some(Own(dir.clone()));
+                came?;
+                (dir, own)
+            }
+        };
+        let at = Layout::at(&dir)?;
+        let state = State::of(&at)?;
+        ensure!(
+            state.config.pairs >= 3 && state.config.volumes.is_some() && state.config.agents,
+            "the write path needs a lab of three pairs or more, with agents and volumes: 'loligo lab up --pairs 3 --volumes 2g'"
+        );
+        let shown = status::status(&dir)?;
+        let volume = shown.volumes.first().context("the lab has no volume")?;
+        let home = Controller::named(&volume.home, state.config.pairs).context("the volume's home")?;
+        let (pool, image) = (state.config.volume_pool(), format!("native-{}", std::process::id()));
+        let conf = bed.path("native.conf");
+        let text = std::fs::read_to_string(at.conf()).context("the cluster's configuration")?;
+        std::fs::write(&conf, format!("{text}\n[client.{CLIENT}]\nrbd_cache = false\nadmin_socket =\n"))?;
+        let native = Target::Rbd { conf, id: CLIENT.to_owned(), pool: pool.clone(), image: image.clone() };
+        let fast = Target::NbdTcp { address: volume.address.clone(), export: volume.name.clone() };
+        let (client, volume) = (status::namespace(&dir, "client")?, volume.name.clone());
+        let image_bytes = state.config.volume_bytes()?.unwrap_or(options.image_size);
+        let field =
+            Field { bed, place, dir, home, volume, client, native, fast, pool, image, image_bytes, own };
+        field.prepare(say)?;
+        Ok(field)
+    }
+
+    fn prepare(&self, say: &dyn Fn(&str)) -> Result<()> {
+        say("waiting for the volume");
+        self.wait_served()?;
+        self.ask(&["param", "set", &self.volume, ACK, "durable"])?;
+        let size = format!("{}B", self.image_bytes);
+        self.ceph()?.tool("rbd", &["create", "--size", &size, &format!("{}/{}", self.pool, self.image)])?;
+        say(&format!("writing two images of {}", crate::units::bytes(self.image_bytes as f64)));
+        for target in [&self.native, &self.fast] {
+            self.bed.run(&self.job(target, Rw::Write, 4 << 20, 8))?;
+        }
+        // Each slot of the cache once too, so that no run pays for what its file lacks.
+        let mut whole = self.job(&self.fast, Rw::RandWrite, 32 << 10, 32);
+        whole.total = Some(self.counters()?.cache_bytes);
+        self.bed.run(&whole)?;
+        self.flush()
+    }
+
+    fn leave(&self) {
+        let image = format!("{}/{}", self.pool, self.image);
+        let undone = links::limit(&self.dir, None)
+            .and_then(|()| self.ask(&["param", "set", &self.volume, ACK, "written"]).map(drop))
+            .and_then(|()| self.ceph()?.tool("rbd", &["rm", "--no-progress", &image]).map(drop));
+        if let Err(error) = undone {
+            loligo_log::say!("the lab is not as it was: {error:#}");
+        }
+    }
+
+    fn ceph(&self) -> Result<Ceph> {
+        Ok(Ceph::of(&Layout::at(&self.dir)?, &Default::default()))
+    }
+
+    /// The number of the lab's daemons, and how it was made.
+    pub(super) fn facts(&self) -> Result<String> {
+        let config = State::of(&Layout::at(&self.dir)?)?.config;
+        let bytes = |n: u64| crate::units::bytes(n as f64);
+        Ok(format!(
+            "{} pairs, {} OSDs on arrays, pool {} of {} copies, images of {}, a cache of {} on the array of {}",
+            config.pairs,
+            config.pairs * 2,
+            self.pool,
+            config.copies(),
+            bytes(self.image_bytes),
+            bytes(config.volume_cache_bytes()?),
+            self.home.node,
+        ))
+    }
+
+    fn wait_served(&self) -> Result<()> {
+        let socket = self.home.run(&Layout::at(&self.dir)?).join("pair.sock");
+        let begun = Instant::now();
+        let is_running = || -> Result<bool> {
+            let units = AgentClient::at(&socket)?.status()?.units;
+            Ok(units.iter().any(|unit| unit.name.ends_with(&self.volume) && unit.state == "running"))
+        };
+        while !is_running().unwrap_or(false) {
+            if begun.elapsed() > SERVED {
+                bail!("{} is not served after {} s: see 'loligo pair status'", self.volume, SERVED.as_secs());
+            }
+            self.bed.stop().sleep(LOOK)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `loligo ARGS` on the volume's controller.
+    fn ask(&self, args: &[&str]) -> Result<String> {
+        let words: Vec<String> = args.iter().map(|word| (*word).to_owned()).collect();
+        let program = self.place.binary.display().to_string();
+        let mut command = status::command(&self.dir, Some(&self.home.to_string()), &program, &words)?;
+        process::run(&mut command, COMMAND, self.bed.stop())
+            .with_context(|| format!("loligo {}", args.join(" ")))
+    }
+
+    fn job(&self, target: &Target, rw: Rw, block: u64, depth: u32) -> Job {
+        Job::new(target.clone(), rw, block, depth).from_namespace(&self.client)
+    }
+
+    pub(super) fn counters(&self) -> Result<Counters> {
+        let text = self.ask(&["stats", &self.volume, "--json"])?;
+        serde_json::from_str(&text).context("what 'loligo stats' says")
+    }
+
+    fn dirty(&self) -> Result<f64> {
+        let now = self.counters()?;
+        Ok(now.dirty_bytes as f64 / now.cache_bytes.max(1) as f64)
+    }
+
+    /// Everything dirty is on the cluster, and stays so while nobody writes.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.ask(&["flush", &self.volume])?;
+        Ok(self.bed.stop().sleep(QUIET)?)
+    }
+
+    /// Limits the links.
+    pub(super) fn set_link(&self, link: Link) -> Result<()> {
+        links::limit(&self.dir, link.0)
+    }
+
+    /// Makes so much of a clean cache dirty that destaging runs.
+    pub(super) fn begin_destaging(&self, seed: u64) -> Result<()> {
+        self.ask(&["flush", &self.volume])?;
+        let mut job = self.job(&self.fast, Rw::RandWrite, 32 << 10, 32).seeded(seed);
+        job.total = Some((self.counters()?.cache_bytes as f64 * BEGUN) as u64 / 4096 * 4096);
+        self.bed.run(&job).map(drop)
+    }
+
+    /// Writes until no more becomes dirty, and on for as long as `settle`: the dirty share.
+    pub(super) fn fill(&self, settle: Duration, seed: u64) -> Result<f64> {
+        let bytes = self.counters()?.cache_bytes;
+        let (mut before, mut still) = (self.dirty()?, 0);
+        for piece in 0..PIECES {
+            let mut job = self.job(&self.fast, Rw::RandWrite, 16 << 10, 64).seeded(seed + piece);
+            job.total = Some(bytes / 4);
+            self.bed.run(&job)?;
+            let after = self.dirty()?;
+            still = if after < before + GROWTH { still + 1 } else { 0 };
+            before = after;
+            if still == 2 {
+                break;
+            }
+        }
+        let load = self.job(&self.fast, Rw::RandWrite, 4096, 64).lasting(settle).seeded(seed + PIECES);
+        self.bed.run(&load)?;
+        self.dirty()
+    }
+
+    /// One native run.
+    pub(super) fn native(&self, point: &Point, cap: bool, time: Duration, seed: u64) -> Result<Measured> {
+        self.measure(&self.native, point, cap, time, seed)
+    }
+
+    /// One run of fast ack.
+    pub(super) fn fast(
+        &self,
+        point: &Point,
+        cap: bool,
+        time: Duration,
+        seed: u64,
+    ) -> Result<(Measured, Counted)> {
+        let before = self.counters()?;
+        let run = self.measure(&self.fast, point, cap, time, seed)?;
+        let after = self.counters()?;
+        let share = |of: &Counters| of.dirty_bytes as f64 / of.cache_bytes.max(1) as f64;
+        let counted = Counted {
+            acks: run.requests,
+            flushes: after.cache_flushes - before.cache_flushes,
+            array_bytes: after.cache_write_bytes - before.cache_write_bytes,
+            destaged_bytes: (after.destaged_blocks - before.destaged_blocks) * 4096,
+            past_the_cache: after.bypass.large - before.bypass.large,
+            dirty: [share(&before), share(&after)],
+        };
+        Ok((run, counted))
+    }
+
+    /// A run is over after its time, or in a cache with room (`cap`) once that has taken what it is to take.
+    fn measure(
+        &self,
+        target: &Target,
+        point: &Point,
+        cap: bool,
+        time: Duration,
+        seed: u64,
+    ) -> Result<Measured> {
+        let job = self.job(target, point.pattern.rw(), point.block, point.depth).lasting(time);
+        let mut job = job.seeded(seed);
+        if cap {
+            let room = self.counters()?.cache_bytes as f64 * ROOM;
+            job.total = Some((room as u64 / point.block).max(1) * point.block);
+        }
+        let run = self.bed.run(&job)?;
+        // The course of a run of seconds says nothing.
+        Ok(Measured { series: Vec::new(), ..run })
+    }
+}

@@ -1,0 +1,240 @@
+//! Claims about volumes of pairs: they follow their array, with all that was acknowledged and set, at one address.
+
+#![allow(clippy::print_stdout)]
+
+use loligo_tests::lab::{Lab, good};
+use loligo_tests::server::program;
+use loligo_tests::skip::{fuse, installed, root, skip};
+use serde_json::Value;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The time that a change of owner may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// A lab with a volume for each controller; nothing where it cannot be.
+fn lab_with_volumes(name: &str) -> Option<Lab> {
+    let programs = ["ceph-mon", "ceph-mgr", "ceph-osd", "rbd", "ip", "qemu-io"];
+    if let Some(missing) = programs.iter().find(|program| !installed(program)) {
+        skip(
+            "volumes of pairs",
+            &format!(
+                "{missing} is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common iproute2 qemu-utils"
+            ),
+        );
+        return None;
+    }
+    if !root() {
+        skip("volumes of pairs", "network namespaces need root");
+        return None;
+    }
+    if let Err(why) = fuse() {
+        skip("volumes of pairs", &why);
+        return None;
+    }
+    let lab = Lab::new(name);
+    good(lab.up(&["--pairs", "2", "--mons", "1", "--volumes", "256m"]));
+    Some(lab)
+}
+
+fn on(lab: &Lab, host: &str, args: &[&str]) -> Output {
+    let mut all = vec!["--host", host, "--"];
+    all.extend(args);
+    lab.run("exec", &all)
+}
+
+/// `loligo ARGS` on a controller.
+fn loligo(lab: &Lab, host: &str, args: &[&str]) -> Output {
+    let program = program();
+    let program = program.to_string_lossy();
+    let dir = lab.dir.join(host);
+    let run = |what: &str| {
+        format!("{what}={}", dir.join(if what.contains("RUN") { "run" } else { "state" }).display())
+    };
+    let (runtime, state) = (run("LOLIGO_RUNTIME_DIR"), run("LOLIGO_STATE_DIR"));
+    let mut all = vec!["env", &runtime, &state, &program];
+    all.extend(args);
+    on(lab, host, &all)
+}
+
+fn json(out: Output) -> Value {
+    serde_json::from_slice(&good(out).stdout).expect("JSON")
+}
+
+/// The agent's word on the pair of `host`, by its own side.
+fn pair(lab: &Lab, host: &str, what: &str, more: &[&str]) -> Output {
+    let (node, side) = host.split_at(2);
+    let file = lab.dir.join(node).join("pair.toml");
+    let mut args = vec!["pair", what, "--config", file.to_str().expect("a path"), "--as", side];
+    args.extend(more);
+    loligo(lab, host, &args)
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < LIMIT, "{what}: not after {} s", LIMIT.as_secs());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    begun.elapsed()
+}
+
+fn has_role(lab: &Lab, host: &str, role: &str) -> bool {
+    let out = pair(lab, host, "status", &["--json"]);
+    let Ok(status) = serde_json::from_slice::<Value>(&out.stdout) else { return false };
+    let wanted = |unit: &Value| {
+        let here = role == "DUAL" || unit["home"] == status["side"];
+        unit["state"] == if here { "running" } else { "away" }
+    };
+    status["role"] == role && status["units"].as_array().is_some_and(|units| units.iter().all(wanted))
+}
+
+fn address(lab: &Lab, name: &str) -> String {
+    let status = lab.status();
+    let all = status["volumes"].as_array().expect("volumes");
+    let one = all.iter().find(|volume| volume["name"] == name).expect("the volume");
+    one["address"].as_str().expect("an address").to_owned()
+}
+
+/// One command of qemu-io on the volume, from the client's host.
+fn client(lab: &Lab, at: &str, command: &str) -> Output {
+    let target = format!("nbd://{at}/");
+    on(lab, "client", &["timeout", "20", "qemu-io", "-f", "raw", "-t", "none", "-c", command, &target])
+}
+
+fn holds(lab: &Lab, at: &str, pattern: u8) -> bool {
+    let out = client(lab, at, &format!("read -P {pattern} 1M 64k"));
+    out.status.success() && !String::from_utf8_lossy(&out.stdout).contains("verification failed")
+}
+
+#[test]
+fn a_volume_follows_its_array_with_data_and_settings() {
+    let Some(lab) = lab_with_volumes("vols") else { return };
+    let at = address(&lab, "vol-n0a");
+    until("the volume is served", || holds(&lab, &at, 0));
+    assert!(client(&lab, &at, "write -P 165 1M 64k").status.success(), "the volume takes writes");
+    good(loligo(&lab, "n0a", &["param", "set", "vol-n0a", "destage-low", "7"]));
+    good(lab.run("fail", &["controller", "n0a"]));
+    let took = until("the partner serves it", || holds(&lab, &at, 165));
+    println!("a killed controller's volume was served {:.1} s later", took.as_secs_f64());
+    let params = json(loligo(&lab, "n0b", &["param", "get", "vol-n0a", "--json"]));
+    assert!(
+        params.to_string().contains("\"7\"") || params.to_string().contains(":7"),
+        "the value was set: {params}"
+    );
+    assert!(client(&lab, &at, "write -P 90 1M 64k").status.success(), "the partner takes writes");
+    good(lab.run("mend", &[]));
+    until("the dead controller is back", || {
+        let out = pair(&lab, "n0b", "status", &["--json"]);
+        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
+    });
+    good(pair(&lab, "n0b", "giveback", &[]));
+    until("it is at home", || has_role(&lab, "n0a", "NORMAL"));
+    until("it is served at home", || holds(&lab, &at, 90));
+
+    // Its daemon dies alone, and is back: nobody takes anything over, and the address is served again.
+    good(lab.run("fail", &["daemon", "n0a"]));
+    std::thread::sleep(Duration::from_millis(500));
+    good(lab.run("mend", &[]));
+    until("it is served by the new daemon", || holds(&lab, &at, 90));
+    assert!(has_role(&lab, "n0b", "NORMAL"), "a daemon alone is no reason for a takeover");
+
+    drills(&lab);
+    in_the_daemon(&lab, &at);
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
+
+/// Each kind of drill on the pair, with nothing lost.
+fn drills(lab: &Lab) {
+    until("both are well", || has_role(lab, "n0a", "NORMAL") && has_role(lab, "n0b", "NORMAL"));
+    for kind in ["volume", "osd", "takeover"] {
+        let mut out = None;
+        // The cluster may not be clean yet.
+        until("the drill is let in", || {
+            let drilled = pair(lab, "n0a", "drill", &["--kind", kind, "--pool", "r2", "--json"]);
+            let is_refused = String::from_utf8_lossy(&drilled.stderr).contains("no drill while");
+            out = Some(drilled);
+            !is_refused
+        });
+        let outcome = json(out.expect("it ran"));
+        println!("drill {kind}: {outcome}");
+        for what in ["errors", "stuck", "stale", "wrong", "lost"] {
+            assert_eq!(outcome["counts"][what], 0, "{kind}: {what}");
+        }
+        assert!(outcome["counts"]["read_back"].as_u64().is_some_and(|n| n > 500), "{kind}: {outcome}");
+        assert_eq!(outcome["given_back"].is_number(), kind == "takeover", "{kind}");
+    }
+    let images = good(lab.sh("rbd ls r2")).stdout;
+    assert!(!String::from_utf8_lossy(&images).contains("drill"), "an image is left");
+}
+
+/// The agent of n0a as a part of loligod: the commands, the API and the metrics ask it.
+fn in_the_daemon(lab: &Lab, at: &str) {
+    let status = lab.status();
+    let daemons = status["daemons"].as_array().expect("daemons");
+    for name in ["agent.n0a", "loligod.n0a"] {
+        let one = daemons.iter().find(|daemon| daemon["name"] == name);
+        let pid = one.unwrap_or_else(|| panic!("no {name} in {daemons:?}"))["pid"].to_string();
+        good(on(lab, "n0a", &["kill", "-9", &pid]));
+    }
+    let folder = lab.dir.join("n0a");
+    let file = folder.join("with-pair.toml");
+    let text = format!(
+        "[daemon]\nidentity = \"n0a\"\nmetrics = \"127.0.0.1:9283\"\n[pair]\nfile = \"{}\"\nside = \"a\"\n",
+        lab.dir.join("n0/pair.toml").display()
+    );
+    std::fs::write(&file, text).expect("a file");
+    let mut daemon = begin(lab, &["daemon", "--config", file.to_str().expect("a path")]);
+    let status = |what: &[&str]| loligo(lab, "n0a", &[&["pair"], what].concat());
+    until("the agent in the daemon is normal", || {
+        let said: Value = serde_json::from_slice(&status(&["status", "--json"]).stdout).unwrap_or_default();
+        said["role"] == "NORMAL"
+            && said["units"]
+                .as_array()
+                .is_some_and(|all| all.iter().filter(|u| u["state"] == "running").count() == 2)
+    });
+    until("the volume is served by it", || holds(lab, at, 90));
+    assert!(has_role(lab, "n0b", "NORMAL"), "a restart of both is no reason for a takeover: the OSD speaks");
+    assert!(json(status(&["history", "--json"]))["entries"].as_array().is_some_and(|all| all.len() > 2));
+    let scraped = on(
+        lab,
+        "n0a",
+        &[
+            "bash",
+            "-c",
+            "exec 3<>/dev/tcp/127.0.0.1/9283; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3",
+        ],
+    );
+    let scraped = String::from_utf8_lossy(&good(scraped).stdout).into_owned();
+    for row in [
+        "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"NORMAL\"} 1",
+        "loligo_pair_partner_heard{pair=\"n0\",side=\"a\"} 1",
+        "loligo_pair_unit_running{pair=\"n0\",side=\"a\",unit=\"volume vol-n0a\"} 1",
+    ] {
+        assert!(scraped.contains(row), "no '{row}' in {scraped}");
+    }
+    good(status(&["takeover"]));
+    until("the partner's volume is served here", || {
+        let all = json(loligo(lab, "n0a", &["volume", "list", "--json"])).to_string();
+        all.contains("vol-n0a") && all.contains("vol-n0b")
+    });
+    until("its units can be given back", || {
+        let said: Value = serde_json::from_slice(&status(&["status", "--json"]).stdout).unwrap_or_default();
+        said["partner"]["role"] == "FENCED" && said["partner"]["stopped"] == true
+    });
+    good(status(&["giveback"]));
+    until("all is at home", || has_role(lab, "n0b", "NORMAL"));
+    daemon.kill().expect("it runs");
+    daemon.wait().expect("it ends");
+}
+
+/// `loligo ARGS` on n0a, which goes on.
+fn begin(lab: &Lab, args: &[&str]) -> Child {
+    let dir = lab.dir.join("n0a");
+    let mut command: Command = lab.command("exec", &["--host", "n0a", "--", "env"]);
+    command.arg(format!("LOLIGO_RUNTIME_DIR={}", dir.join("run").display()));
+    command.arg(format!("LOLIGO_STATE_DIR={}", dir.join("state").display()));
+    command.arg(program()).args(args).stdin(Stdio::null()).spawn().expect("it starts")
+}
