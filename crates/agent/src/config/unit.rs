@@ -77,7 +77,6 @@ impl OsdConfig {
             name: format!("osd{}", self.id),
             home: self.home,
             cache: cache.device.clone(),
-            journal_mirror: None,
             core: Some(self.device.clone()),
             journal_mirror: None,
             address: None,
