@@ -80,11 +80,23 @@ impl KeptPlace {
     fn newest(&self) -> io::Result<Option<(u64, Kept)>> {
         let file = crate::luns::direct(&self.quorum, OFlags::RDONLY)?;
         let mut newest: Option<(u64, Kept)> = None;
+        let mut damaged = 0;
         for turn in 0..2 {
             let mut bytes = Buf::zeroed(COPY);
             let read = rustix::io::pread(&file, &mut bytes[..], self.place(turn))?;
             let found = decode(&bytes[..read])?;
+            damaged += u32::from(found.is_none() && bytes.iter().any(|byte| *byte != 0));
             newest = found.into_iter().chain(newest).max_by_key(|(sequence, _)| *sequence);
+        }
+        // The first write may have been cut off; a later one leaves the copy before it.
+        if damaged == 2 {
+            return Err(io::Error::other(format!(
+                "both copies of the values set of volume {} are damaged on {quorum}: give them up with 'dd if=/dev/zero of={quorum} \
+                 bs={COPY} seek={} count=2 conv=notrunc oflag=direct', and set them again",
+                self.id,
+                self.place(0) / COPY as u64,
+                quorum = self.quorum.display()
+            )));
         }
         Ok(newest)
     }
@@ -156,6 +168,26 @@ mod tests {
         let at = place.place(3) + HEAD as u64 + 3;
         std::os::unix::fs::FileExt::write_all_at(file.as_file(), b"?", at).unwrap();
         assert_eq!(place.read().unwrap(), Some(kept("wt")));
+    }
+
+    #[test]
+    fn two_damaged_copies_are_refused_with_the_mend() {
+        let (file, place) = place(2);
+        let spoil = |sequence| {
+            let at = place.place(sequence) + HEAD as u64;
+            std::os::unix::fs::FileExt::write_all_at(file.as_file(), b"?", at).unwrap();
+        };
+        place.write(&kept("wb")).unwrap();
+        spoil(1);
+        assert_eq!(place.read().unwrap(), None, "the first write was cut off");
+        place.write(&kept("wt")).unwrap();
+        place.write(&kept("wb")).unwrap();
+        [0, 1].map(spoil);
+        let before = std::fs::read(file.path()).unwrap();
+        let said = place.read().unwrap_err().to_string();
+        assert!(said.contains("bs=65536 seek=36 count=2"), "{said}");
+        assert!(place.write(&kept("wo")).is_err());
+        assert!(std::fs::read(file.path()).unwrap() == before, "something was written");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The calls to the array that an agent makes, by the fence of crate `loligo-pair`.
 
 use crate::config::PairConfig;
-use crate::wire::{BEAT, SECTOR, Wire};
+use crate::wire::{BEAT, SECTOR, Stranger, Wire};
 use loligo_pair::beat::Beat;
 use loligo_pair::fence::{BlockFence, Fence, FenceError, confirm, confirm_held, race, take};
 use loligo_pair::machine::{Answer, Failure, Joining, Proof, View};
@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 /// The place of the first side's sector on the quorum LUN, bytes.
 const SECTORS: u64 = 1 << 20;
@@ -23,6 +24,9 @@ pub struct Luns {
     keys: [Key; 2],
     wire: Wire,
 }
+
+/// The sector of a living partner changes within that time.
+const ALIVE: Duration = Duration::from_millis(1500);
 
 /// A buffer that direct I/O takes.
 #[repr(align(4096))]
@@ -74,10 +78,24 @@ impl Luns {
     }
 
     fn try_read_sector(&self) -> io::Result<Option<Beat>> {
+        Ok(self.wire.decode(&self.partners_sector()?.0))
+    }
+
+    fn partners_sector(&self) -> io::Result<Aligned> {
         let mut sector = Aligned([0; SECTOR]);
         let file = direct(self.config.path(self.me, QUORUM), OFlags::RDONLY)?;
-        let read = rustix::io::pread(&file, &mut sector.0, sector_of(self.me.other()))?;
-        Ok(self.wire.decode(&sector.0[..read]))
+        rustix::io::pread(&file, &mut sector.0, sector_of(self.me.other()))?;
+        Ok(sector)
+    }
+
+    /// The reason why this side understands nothing of what a living partner writes; nothing: it does, or nobody writes. One that is
+    /// not understood would be taken for dead.
+    pub fn stranger(&self) -> Option<Stranger> {
+        let before = self.partners_sector().ok()?;
+        self.wire.stranger(&before.0)?;
+        std::thread::sleep(ALIVE);
+        let now = self.partners_sector().ok()?;
+        self.wire.stranger(&now.0).filter(|_| now.0 != before.0)
     }
 
     /// Reads keys and holder.

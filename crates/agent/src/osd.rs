@@ -99,7 +99,8 @@ impl Osd {
         }
         if self.process().is_none() {
             self.check_links()?;
-            self.check_labels()?;
+            self.check_label()?;
+            self.check_database()?;
             self.spawn()?;
         }
         let begun = Instant::now();
@@ -159,8 +160,19 @@ impl Osd {
         Ok(())
     }
 
-    /// The labels of the store must be those of this OSD of this cluster.
-    fn check_labels(&self) -> Result<()> {
+    /// The labels that can be read before anything runs must be those of this OSD: a cache has the newer one of what is behind it.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is another's.
+    pub fn check_luns(&self) -> Result<()> {
+        if self.behind.is_none() {
+            self.check_label()?;
+        }
+        self.check_database()
+    }
+
+    /// The label of the store must be that of this OSD of this cluster.
+    fn check_label(&self) -> Result<()> {
         let label = self.label(self.data())?;
         let (id, uuid) = (self.config.id, &self.config.uuid);
         let device = self.data().display();
@@ -178,6 +190,12 @@ impl Osd {
             self.dir.display(),
             fsid.trim()
         );
+        Ok(())
+    }
+
+    /// So must that of a database.
+    fn check_database(&self) -> Result<()> {
+        let (id, uuid) = (self.config.id, &self.config.uuid);
         for db in &self.luns[1..] {
             let of = self.label(db)?.says("osd_uuid").to_owned();
             ensure!(

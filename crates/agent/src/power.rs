@@ -15,17 +15,24 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Cuts the power by `off`, and asks by `status` until it says `off`.
 pub fn cut(off: &[String], status: &[String]) -> Answer {
+    cut_within(off, status, LIMIT)
+}
+
+fn cut_within(off: &[String], status: &[String], limit: Duration) -> Answer {
     let begun = Instant::now();
     // A refusal is shown by the status: a power that is off already may be refused.
     let ordered = run(off);
-    while begun.elapsed() < LIMIT {
+    while begun.elapsed() < limit {
         if run(status).is_ok_and(|said| said.trim() == "off") {
             return Answer::Done;
         }
         std::thread::sleep(LOOK);
     }
     let why = match ordered {
-        Ok(_) => "it said yes, and its status does not say off".to_owned(),
+        Ok(_) => {
+            "it said yes, and its status does not say off: see by hand what power-off and power-status do"
+                .to_owned()
+        }
         Err(why) => why,
     };
     Answer::Failed(Failure::Other(why))
@@ -49,5 +56,19 @@ mod tests {
     fn power_is_off_only_if_the_status_says_so() {
         assert_eq!(cut(&words("true"), &words("echo off")), Answer::Done);
         assert_eq!(cut(&words("false"), &words("echo off")), Answer::Done);
+    }
+
+    #[test]
+    fn a_board_that_says_yes_and_does_nothing_is_not_believed() {
+        let limit = Duration::from_millis(300);
+        for (off, status, why) in [
+            ("true", "echo on", "its status does not say off"),
+            ("true", "echo offline", "its status does not say off"),
+            ("true", "false", "its status does not say off"),
+            ("false", "echo on", "false"),
+        ] {
+            let said = format!("{:?}", cut_within(&words(off), &words(status), limit));
+            assert!(said.starts_with("Failed") && said.contains(why), "{off}, {status}: {said}");
+        }
     }
 }

@@ -5,10 +5,11 @@ use crate::executor::{Executor, Word};
 use crate::handle::Handle;
 use crate::history::History;
 use crate::keeper::Keeper;
+use crate::luns::Luns;
 use crate::status;
 use crate::whole_file;
-use crate::wire::{BEAT, Wire};
-use anyhow::{Context, Result, ensure};
+use crate::wire::{BEAT, Stranger, Wire};
+use anyhow::{Context, Result, bail, ensure};
 use loligo_lab::interrupt::Interrupt;
 use loligo_pair::machine::{Action, Answer, Ask, Deed, Event, Failure, Job, Machine, Notice};
 use loligo_pair::plan::{Millis, Side};
@@ -33,6 +34,7 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
     std::fs::create_dir_all(&own.run).with_context(|| format!("{} cannot be made", own.run.display()))?;
     let _alone = lock(&own.run)?;
     let plan = config.plan(me)?;
+    check_partner(&Luns::new(config.clone(), me)?)?;
     let (words, inbox) = channel();
     let wire = Wire::new(&config.secret()?);
     let links = links(&config, me, &wire, &words)?;
@@ -79,6 +81,21 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
         }
     }
     Ok(())
+}
+
+/// Refuses a living partner that would be taken for dead, since nothing that it says is understood.
+fn check_partner(luns: &Luns) -> Result<()> {
+    match luns.stranger() {
+        None => Ok(()),
+        Some(Stranger::Version(version)) => bail!(
+            "the partner's agent runs, and its heartbeats have version {version}, which this program does not know: run the same \
+             version on both controllers"
+        ),
+        Some(Stranger::Secret) => bail!(
+            "the partner's agent runs, and its heartbeats are signed with another secret: give both controllers the same file, and see \
+             that 'quorum' is this pair's LUN"
+        ),
+    }
 }
 
 fn tell(history: &History, notice: Notice) {

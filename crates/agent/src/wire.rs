@@ -19,6 +19,15 @@ const SIGNED: usize = 64;
 /// The age of a monitor's answer where there was none.
 const NEVER: u64 = u64::MAX;
 
+/// The reason why a heartbeat is none of this pair's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stranger {
+    /// It is of this version of the program.
+    Version(u16),
+    /// It is signed with another secret.
+    Secret,
+}
+
 /// Writes and reads the heartbeats of one pair.
 #[derive(Clone)]
 pub struct Wire {
@@ -73,6 +82,13 @@ impl Wire {
         let signature = self.sign(&bytes[..SIGNED]);
         bytes[SIGNED..].copy_from_slice(&signature);
         bytes
+    }
+
+    /// The reason why `bytes` hold a heartbeat that this side does not understand; nothing: they hold none, or one of its own.
+    pub fn stranger(&self, bytes: &[u8]) -> Option<Stranger> {
+        let head = bytes.get(..BEAT).filter(|head| head[..8] == MAGIC && self.decode(head).is_none())?;
+        let version = u16::from_le_bytes([head[8], head[9]]);
+        Some(if version == VERSION { Stranger::Secret } else { Stranger::Version(version) })
     }
 
     /// The heartbeat in `bytes`; nothing: they hold none of this pair and version.
@@ -145,5 +161,10 @@ mod tests {
         assert_eq!(Wire::new(&[2; 32]).decode(&bytes), None);
         assert_eq!(wire.decode(&bytes[..40]), None);
         assert_eq!(wire.decode(&[0; SECTOR]), None);
+        let mut later = bytes;
+        later[8] = 2;
+        assert_eq!(wire.stranger(&later), Some(Stranger::Version(2)));
+        assert_eq!(Wire::new(&[2; 32]).stranger(&bytes), Some(Stranger::Secret));
+        assert_eq!((wire.stranger(&bytes), wire.stranger(&[0; SECTOR])), (None, None));
     }
 }

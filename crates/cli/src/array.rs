@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Between two notes of the counters: an array that is killed loses what it counted since.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// A defect of an array, as it was measured on real targets.
+/// A defect of an array. The first three were measured on real targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Defect {
     /// A preemption with abort misses the writes of a victim that did not hold the reservation
@@ -22,6 +22,8 @@ pub(crate) enum Defect {
     PreemptsWithoutEffect,
     /// Registrations are lost with the power
     ForgetsAtPowerCycle,
+    /// No write is refused, whoever is registered
+    RefusesNoWrite,
 }
 
 impl Defect {
@@ -77,6 +79,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
         abort_misses_registrants: has(Defect::AbortMissesRegistrants),
         preempts_without_effect: has(Defect::PreemptsWithoutEffect),
         forgets_at_power_cycle: has(Defect::ForgetsAtPowerCycle),
+        refuses_no_write: has(Defect::RefusesNoWrite),
     };
     let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
     let one = a.file.iter().map(|file| LunSpec { name: LUN.to_owned(), backing: file.clone(), size: a.size });

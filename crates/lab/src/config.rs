@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 const LEAST_OSD: u64 = 1 << 30;
 
 /// Defects of arrays, as 'loligo lab array --defect' names them.
-pub const ARRAY_DEFECTS: [&str; 3] =
-    ["abort-misses-registrants", "preempts-without-effect", "forgets-at-power-cycle"];
+pub const ARRAY_DEFECTS: [&str; 4] =
+    ["abort-misses-registrants", "preempts-without-effect", "forgets-at-power-cycle", "refuses-no-write"];
 
 /// Most monitors.
 const MOST_MONS: u32 = 9;

@@ -73,6 +73,8 @@ pub struct Defects {
     pub preempts_without_effect: bool,
     /// Registrations are lost with the power, whatever was asked (no APTPL).
     pub forgets_at_power_cycle: bool,
+    /// Keys and holder are kept and shown, and no write is refused for them.
+    pub refuses_no_write: bool,
 }
 
 /// Writes of one port, counted.
@@ -172,7 +174,7 @@ impl Lun {
     /// # Errors
     /// If the reservation forbids it.
     pub fn take_write(&mut self, port: Port) -> Result<Ticket, Refusal> {
-        if !self.reservations.may_write(port) {
+        if !self.lets_write(port) {
             self.of(port).rejected += 1;
             return Err(Refusal::Conflict);
         }
@@ -186,7 +188,7 @@ impl Lun {
     /// If an abort has cancelled it, or the reservation forbids it by now.
     pub fn begin_write(&mut self, ticket: Ticket) -> Result<(), (Refusal, Vec<AbortId>)> {
         let port = self.writes.port(ticket);
-        let may = port.is_some_and(|port| self.reservations.may_write(port));
+        let may = port.is_some_and(|port| self.lets_write(port));
         if may && self.writes.begin(ticket) {
             return Ok(());
         }
@@ -194,6 +196,11 @@ impl Lun {
             self.of(port).rejected += 1;
         }
         Err((Refusal::Conflict, self.writes.end(ticket)))
+    }
+
+    /// True if a write of `port` is not refused.
+    pub fn lets_write(&self, port: Port) -> bool {
+        self.defects.refuses_no_write || self.reservations.may_write(port)
     }
 
     /// True if a write that was taken has not ended, and the array has not lost its power since.

@@ -7,6 +7,7 @@ mod done;
 
 use crate::config::PairConfig;
 use crate::luns::Luns;
+use crate::osd::Osd;
 use crate::runner::Runner;
 use anyhow::{Context, Result, bail, ensure};
 use cluster::Cluster;
@@ -25,23 +26,17 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
     let config = Arc::new(config.clone());
     let luns = Luns::new(config.clone(), me)?;
     let plan = config.plan(me)?;
-    let (mine, theirs) = (plan.mine(), plan.theirs());
+    let mine = plan.mine();
     let all: Vec<(LunId, Option<Side>)> = std::iter::once((QUORUM, None))
         .chain(plan.luns().into_iter().map(|(lun, home)| (lun, Some(home))))
         .collect();
     let mut done = Vec::new();
     // All are looked at before one is changed.
-    for (lun, _) in &all {
-        let mut fence = luns.open(*lun)?;
-        let shown = fence.read().with_context(|| format!("{} cannot be used by a pair", fence.name()))?;
-        if let Some(stranger) = shown.keys.iter().find(|key| **key != mine && **key != theirs) {
-            bail!(
-                "{} is registered with {:#x}, which is none of this pair's keys: find out who uses it, \
-                 and take that registration away there",
-                fence.name(),
-                stranger.0
-            );
-        }
+    for (lun, home) in &all {
+        done.extend(look(&config, &luns, me, (*lun, *home), dry)?);
+    }
+    for osd in &config.osd {
+        Osd::new(&config, osd, me)?.check_luns()?;
     }
     done.extend(Cluster::new(&config, me, dry).set_up()?);
     for (lun, home) in all {
@@ -49,27 +44,13 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
         let name = fence.name();
         let shown = fence.read()?;
         let mut say = |what: &str| done.push(Done { lun: name.clone(), what: what.to_owned() });
-        let is_held_by_partner = shown.held.is_some_and(|(key, _)| key == theirs);
         if !shown.keys.contains(&mine) {
-            if is_held_by_partner && !dry && home.is_some() {
-                probe(&config, me, lun)?;
-                say("a write without a key was refused");
-            }
-            if lun == QUORUM && is_held_by_partner {
-                bail!(
-                    "{name} is held by the partner, which has taken over: it gives back by 'loligo pair giveback'"
-                );
-            }
             say("registered");
             if !dry {
                 fence.register(Key::NONE, mine).with_context(|| format!("registering on {name}"))?;
             }
         }
         if home == Some(me) && shown.held.is_none_or(|(key, _)| key != mine) {
-            ensure!(
-                !is_held_by_partner,
-                "{name} is held by the partner: it gives back by 'loligo pair giveback'"
-            );
             say("reserved");
             if !dry && let Answer::Failed(why) = luns.hold(lun) {
                 bail!("{name} cannot be reserved: {why}");
@@ -77,6 +58,45 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
         }
     }
     Ok(done)
+}
+
+/// Looks at a LUN, with the side that it is at home on. Nothing is changed by that: a probe writes what is there.
+fn look(
+    config: &PairConfig,
+    luns: &Luns,
+    me: Side,
+    (lun, home): (LunId, Option<Side>),
+    dry: bool,
+) -> Result<Option<Done>> {
+    let [mine, theirs] = [config.key(me)?, config.key(me.other())?];
+    let mut fence = luns.open(lun)?;
+    let name = fence.name();
+    let shown = fence.read().with_context(|| {
+        format!("{name} cannot be used by a pair: it takes a LUN whose array has SCSI-3 or NVMe reservations")
+    })?;
+    if let Some(stranger) = shown.keys.iter().find(|key| **key != mine && **key != theirs) {
+        bail!(
+            "{name} is registered with {:#x}, which is none of this pair's keys: find out who uses it, and take that registration \
+             away there",
+            stranger.0
+        );
+    }
+    if shown.held.is_none_or(|(key, _)| key != theirs) {
+        return Ok(None);
+    }
+    ensure!(home != Some(me), "{name} is held by the partner: it gives back by 'loligo pair giveback'");
+    if shown.keys.contains(&mine) {
+        return Ok(None);
+    }
+    ensure!(
+        lun != QUORUM,
+        "{name} is held by the partner, which has taken over: it gives back by 'loligo pair giveback'"
+    );
+    if dry {
+        return Ok(None);
+    }
+    probe(config, me, lun)?;
+    Ok(Some(Done { lun: name, what: "a write without a key was refused".to_owned() }))
 }
 
 /// A side that is not registered must be refused: its write of what is there already.

@@ -156,7 +156,7 @@ impl LunPath<'_> {
 
     fn sync(&self) -> Result<(), Errno> {
         self.is_there()?;
-        match self.lun.lun.lock().reservations().may_write(self.port) {
+        match self.lun.lun.lock().lets_write(self.port) {
             true => {}
             false => return Err(refused()),
         }

@@ -44,6 +44,7 @@ pub fn run(scenario: &Scenario) -> Outcome {
         abort_misses_registrants: rng.chance(1, 3),
         preempts_without_effect: rng.chance(1, 3),
         forgets_at_power_cycle: rng.chance(1, 4),
+        ..Defects::default()
     };
     let defects = scenario.defects.unwrap_or(drawn);
     let power = rng.chance(1, 2);
