@@ -129,7 +129,8 @@ fn a_volume_follows_its_array_with_data_and_settings() {
         let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
         status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
     });
-    good(pair(&lab, "n0b", "giveback", &[]));
+    // It has to reach a monitor first.
+    until("units are given back", || pair(&lab, "n0b", "giveback", &[]).status.success());
     until("it is at home", || has_role(&lab, "n0a", "NORMAL"));
     until("it is served at home", || holds(&lab, &at, 90));
 
@@ -224,7 +225,7 @@ fn in_the_daemon(lab: &Lab, at: &str) {
         let said: Value = serde_json::from_slice(&status(&["status", "--json"]).stdout).unwrap_or_default();
         said["partner"]["role"] == "FENCED" && said["partner"]["stopped"] == true
     });
-    good(status(&["giveback"]));
+    until("units are given back", || status(&["giveback"]).status.success());
     until("all is at home", || has_role(lab, "n0b", "NORMAL"));
     daemon.kill().expect("it runs");
     daemon.wait().expect("it ends");

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(place.read().unwrap(), None, "the first write was cut off");
         place.write(&kept("wt")).unwrap();
         place.write(&kept("wb")).unwrap();
-        [0, 1].map(spoil);
+        [0, 1].into_iter().for_each(spoil);
         let before = std::fs::read(file.path()).unwrap();
         let said = place.read().unwrap_err().to_string();
         assert!(said.contains("bs=65536 seek=36 count=2"), "{said}");

@@ -36,6 +36,8 @@ const HELD: Duration = Duration::from_secs(3);
 const PART: Duration = Duration::from_secs(120);
 /// The time that one command to the cluster may take.
 const COMMAND: Duration = Duration::from_secs(60);
+/// Between two orders to give back.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(25);
 /// The size of the client's image.
@@ -241,15 +243,22 @@ impl Stage<'_> {
     /// Gives back what was taken over: when that was ordered, and when all ran at home. An interrupt is heard afterwards.
     fn give_back(&self) -> Result<[u64; 2]> {
         let on = Interrupt::default();
-        self.until("a partner that units can be given back to", &on, || {
+        let is_ready = |status: &Status| {
+            let partner = status.partner.as_ref();
+            status.role == RoleName::Dual
+                && partner.is_some_and(|p| p.heard && p.stopped && p.role == RoleName::Fenced)
+        };
+        self.until("a partner that units can be given back to", &on, || Ok(is_ready(&self.agent.status()?)))?;
+        let (order, mut last) = (now_ms(), None::<Instant>);
+        let at_home = || {
             let status = self.agent.status()?;
-            let is_ready = status.partner.is_some_and(|p| p.heard && p.stopped && p.role == RoleName::Fenced);
-            Ok(status.role == RoleName::Dual && is_ready)
-        })?;
-        let order = now_ms();
-        self.agent.order(Order::Giveback)?;
-        let at_home =
-            || Ok(self.is_role(RoleName::Normal)? && ready::partner_runs_all(&self.agent.status()?));
+            // The order is refused while the partner has not reached a monitor again.
+            if is_ready(&status) && last.is_none_or(|at| at.elapsed() > AGAIN) {
+                last = Some(Instant::now());
+                self.agent.order(Order::Giveback)?;
+            }
+            Ok(self.is_role(RoleName::Normal)? && ready::partner_runs_all(&status))
+        };
         let over = self.until("the giveback", &on, at_home)?;
         Ok([order, over])
     }
