@@ -1,10 +1,11 @@
 //! The numbers of volumes and of a pair as Prometheus text.
 
-mod pair;
+mod families;
+pub(crate) mod pair;
 
 use anyhow::{Context, Result};
+use families::{Families, Labels, Value};
 use hdrhistogram::Histogram;
-use loligo_agent::history::Told;
 use loligo_block::keyed;
 use loligo_block::keys::METRICS;
 use loligo_block::mirror::MirrorState;
@@ -14,12 +15,10 @@ use loligo_engine::stats::Bypass;
 use loligo_volume::rbd;
 use loligo_volume::stats::{ANSWER, core_queue_max, latencies_of, merged};
 use loligo_volume::volume_state::VolumeState;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use pair::PairNumbers;
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -48,13 +47,6 @@ pub(crate) struct Scraped {
     pub(crate) app: Option<Arc<VolumeState>>,
 }
 
-/// The agent of a pair as a scrape tells of it.
-#[derive(Debug)]
-pub(crate) struct PairNumbers {
-    pub(crate) status: loligo_agent::status::Status,
-    pub(crate) told: Told,
-}
-
 /// All that a scrape tells of.
 #[derive(Default)]
 pub(crate) struct Scrape {
@@ -80,80 +72,6 @@ pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
 
 /// The type of the text, for who reads it.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-type Labels = Vec<(&'static str, String)>;
-
-/// A number, or many.
-#[derive(Debug)]
-enum Value {
-    Number(f64),
-    /// Seconds: their sum, how many there are, and how many lie below each end but not below the one before.
-    Histogram {
-        sum: f64,
-        count: u64,
-        buckets: Vec<(f64, u64)>,
-    },
-}
-
-/// One metric: what it is, and its value for each volume.
-#[derive(Debug)]
-struct Family {
-    kind: MetricType,
-    help: String,
-    rows: Vec<(Labels, Value)>,
-}
-
-/// The metrics of a scrape by name, without 'loligo_' and '_total'.
-#[derive(Debug, Default)]
-struct Families(BTreeMap<String, Family>);
-
-impl Families {
-    fn put(
-        &mut self,
-        name: &str,
-        kind: MetricType,
-        help: &str,
-        rows: impl IntoIterator<Item = (Labels, Value)>,
-    ) {
-        let family = || Family { kind, help: help.to_owned(), rows: Vec::new() };
-        self.0.entry(name.to_owned()).or_insert_with(family).rows.extend(rows);
-    }
-
-    /// A number that has no text of its own: its name says what it is.
-    fn plain(&mut self, name: &str, grows: bool, labels: &Labels, value: f64) {
-        let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
-        self.put(name, kind, &name.replace('_', " "), [(labels.clone(), Value::Number(value))]);
-    }
-}
-
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, family) in &self.0 {
-            let mut metric = encoder.encode_descriptor(name, &family.help, None, family.kind)?;
-            for (labels, value) in &family.rows {
-                write(metric.encode_family(labels)?, family.kind, value)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn write(mut row: MetricEncoder<'_>, kind: MetricType, value: &Value) -> Result<(), fmt::Error> {
-    let number = match value {
-        Value::Histogram { sum, count, buckets } => {
-            return row.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None);
-        }
-        Value::Number(number) => *number,
-    };
-    // Whole numbers are written without a point, up to those that a float tells apart.
-    let whole = (number >= 0.0 && number.fract() == 0.0 && number < 2f64.powi(53)).then_some(number as u64);
-    match (kind, whole) {
-        (MetricType::Counter, Some(n)) => row.encode_counter::<NoLabelSet, u64, f64>(&n, None),
-        (MetricType::Counter, None) => row.encode_counter::<NoLabelSet, f64, f64>(&number, None),
-        (_, Some(n)) => row.encode_gauge(&n),
-        (_, None) => row.encode_gauge(&number),
-    }
-}
 
 /// The text of a scrape.
 pub(crate) fn text(scrape: &Scrape) -> String {
@@ -244,6 +162,10 @@ fn histogram(h: &Histogram<u64>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use loligo_agent::history::Told;
+    use loligo_agent::status::{Status as PairStatus, UnitStatus};
+    use loligo_pair::machine::RoleName;
+    use loligo_pair::plan::Side;
 
     #[test]
     fn volumes_that_are_not_served_are_told_of_with_their_state() {
@@ -284,5 +206,33 @@ mod tests {
             assert!(text.lines().any(|l| l == row || l == other), "no '{row}' in {text}");
         }
         assert!(text.contains("loligo_x_count{op=\"read\"} 4\n"), "{text}");
+    }
+
+    #[test]
+    fn a_pair_is_told_of_with_role_and_units() {
+        let units = vec![UnitStatus { name: "osd.1".to_owned(), home: Side::B, state: "running".to_owned() }];
+        let status = PairStatus {
+            pair: "n0".to_owned(),
+            side: Side::A,
+            role: RoleName::Dual,
+            why: "ordered".to_owned(),
+            monitor_age_ms: Some(250),
+            partner: None,
+            units,
+            luns: Vec::new(),
+        };
+        let told = Told { roles: [(RoleName::Dual, 2)].into(), alarms: 1 };
+        let text = text(&Scrape { volumes: Vec::new(), pair: Some(PairNumbers { status, told }) });
+        for row in [
+            "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"DUAL\"} 1",
+            "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"NORMAL\"} 0",
+            "loligo_pair_transitions_total{pair=\"n0\",side=\"a\",role=\"DUAL\"} 2",
+            "loligo_pair_alarms_total{pair=\"n0\",side=\"a\"} 1",
+            "loligo_pair_partner_heard{pair=\"n0\",side=\"a\"} 0",
+            "loligo_pair_monitor_age_seconds{pair=\"n0\",side=\"a\"} 0.25",
+            "loligo_pair_unit_running{pair=\"n0\",side=\"a\",unit=\"osd.1\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == row), "no '{row}' in {text}");
+        }
     }
 }

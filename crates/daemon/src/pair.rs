@@ -1,7 +1,7 @@
 //! The agent of a pair, in the daemon that serves the pair's volumes.
 
 use crate::config::PairSection;
-use crate::metrics::PairNumbers;
+use crate::metrics::pair::PairNumbers;
 use anyhow::{Context, Result, bail};
 use loligo_agent::config::PairConfig;
 use loligo_agent::handle::Handle;

@@ -8,6 +8,9 @@ pub(crate) const READY: &str = "ready";
 /// The line to the client that ends its load.
 pub(crate) const STOP: &str = "stop";
 
+/// The hearer of an operation's end. An error is in words.
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
+
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Op {

@@ -1,5 +1,6 @@
 //! The targets of the client's operations: an image by librbd, or a volume by NBD.
 
+use super::op::Done;
 use super::volume::{Volume, VolumeAddress};
 use anyhow::Result;
 use loligo_ceph::cluster::{Cluster, Purpose};
@@ -7,9 +8,6 @@ use loligo_ceph::image::Image;
 use loligo_ceph::spec::ImageSpec;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-
-/// The hearer of an operation's end. An error is in words.
-pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
 
 /// A target.
 #[derive(Debug)]

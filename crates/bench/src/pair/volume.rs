@@ -3,7 +3,7 @@
 //!
 //! Nothing tells it that a server is silent: as with qemu, a connection is broken once the kernel says so.
 
-use super::target::Done;
+use super::op::Done;
 use crate::nbd::{enter, u32, u64};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_export::nbd::proto::{self, RequestHeader, cmd};

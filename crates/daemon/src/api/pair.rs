@@ -1,6 +1,5 @@
 //! Requests to the agent of a pair.
 
-use super::Shared;
 use crate::control::answer::{Refused, blocking};
 use crate::daemon::Daemon;
 use axum::Json;
@@ -35,26 +34,26 @@ fn is_silent(why: anyhow::Error) -> Refused {
 
 /// The pair as this controller sees it: role, partner, units, LUNs.
 #[utoipa::path(get, path = "/v1/pair", responses((status = 200, body = Value), (status = 404, description = "The daemon is no controller of a pair"), (status = 503, description = "The agent does not run or answer")))]
-async fn status(State(daemon): Shared) -> Result<Json<Value>, Refused> {
+async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refused> {
     let agent = agent(&daemon)?;
     blocking(move || agent.status()).await.map(|status| Json(json!(status))).map_err(is_silent)
 }
 
 /// Changes of role with their reasons, alarms and steps, the oldest first.
 #[utoipa::path(get, path = "/v1/pair/history", responses((status = 200, body = Vec<Value>), (status = 404, description = "The daemon is no controller of a pair")))]
-async fn history(State(daemon): Shared) -> Result<Json<Value>, Refused> {
+async fn history(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refused> {
     Ok(Json(json!(agent(&daemon)?.history())))
 }
 
 /// Takes the partner's units over, although it may be well. The status says what comes of it.
 #[utoipa::path(post, path = "/v1/pair/takeover", responses((status = 200, body = Value), (status = 404, description = "The daemon is no controller of a pair")))]
-async fn takeover(State(daemon): Shared) -> Result<Json<Value>, Refused> {
+async fn takeover(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refused> {
     order(&daemon, Order::Takeover)
 }
 
 /// Gives the partner's units back to it. The status says what comes of it.
 #[utoipa::path(post, path = "/v1/pair/giveback", responses((status = 200, body = Value), (status = 404, description = "The daemon is no controller of a pair")))]
-async fn giveback(State(daemon): Shared) -> Result<Json<Value>, Refused> {
+async fn giveback(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refused> {
     order(&daemon, Order::Giveback)
 }
 

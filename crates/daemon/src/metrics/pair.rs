@@ -1,8 +1,17 @@
 //! The numbers of the agent of a pair.
 
-use super::{Families, Labels, PairNumbers, Value};
+use super::families::{Families, Labels, Value};
+use loligo_agent::history::Told;
+use loligo_agent::status::Status;
 use loligo_pair::machine::RoleName;
 use prometheus_client::metrics::MetricType;
+
+/// The agent as a scrape tells of it.
+#[derive(Debug)]
+pub(crate) struct PairNumbers {
+    pub(crate) status: Status,
+    pub(crate) told: Told,
+}
 
 /// Adds them to a scrape.
 pub(super) fn add(all: &mut Families, PairNumbers { status, told }: &PairNumbers) {
@@ -40,41 +49,4 @@ pub(super) fn add(all: &mut Families, PairNumbers { status, told }: &PairNumbers
         (labels, Value::Number(1.0))
     });
     all.put("pair_lun_holder", MetricType::Gauge, "always 1; the side that holds the LUN is a label", held);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Scrape, text};
-    use super::*;
-    use loligo_agent::history::Told;
-    use loligo_agent::status::{Status, UnitStatus};
-    use loligo_pair::plan::Side;
-
-    #[test]
-    fn a_pair_is_told_of_with_role_and_units() {
-        let units = vec![UnitStatus { name: "osd.1".to_owned(), home: Side::B, state: "running".to_owned() }];
-        let status = Status {
-            pair: "n0".to_owned(),
-            side: Side::A,
-            role: RoleName::Dual,
-            why: "ordered".to_owned(),
-            monitor_age_ms: Some(250),
-            partner: None,
-            units,
-            luns: Vec::new(),
-        };
-        let told = Told { roles: [(RoleName::Dual, 2)].into(), alarms: 1 };
-        let text = text(&Scrape { volumes: Vec::new(), pair: Some(PairNumbers { status, told }) });
-        for row in [
-            "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"DUAL\"} 1",
-            "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"NORMAL\"} 0",
-            "loligo_pair_transitions_total{pair=\"n0\",side=\"a\",role=\"DUAL\"} 2",
-            "loligo_pair_alarms_total{pair=\"n0\",side=\"a\"} 1",
-            "loligo_pair_partner_heard{pair=\"n0\",side=\"a\"} 0",
-            "loligo_pair_monitor_age_seconds{pair=\"n0\",side=\"a\"} 0.25",
-            "loligo_pair_unit_running{pair=\"n0\",side=\"a\",unit=\"osd.1\"} 1",
-        ] {
-            assert!(text.lines().any(|l| l == row), "no '{row}' in {text}");
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! The state in which a pair may be drilled: nothing is wrong anywhere.
 
-use super::super::map::unclean;
+use crate::pair::map::unclean;
 use anyhow::Result;
 use loligo_agent::status::Status;
 use loligo_ceph::monitors::Monitors;
