@@ -132,9 +132,8 @@ enum Command {
         of: Of,
         #[command(flatten)]
         options: DrillOptions,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        json: Json,
     },
     /// Give the partner's units back to it
     Giveback {
@@ -192,7 +191,7 @@ fn set_up(of: &Of, dry_run: bool, undo: bool, json: Json) -> Result<()> {
     json.done(json!({ "done": done, "dry_run": dry_run }), words)
 }
 
-fn drill(of: &Of, options: &DrillOptions, json: bool) -> Result<ExitCode> {
+fn drill(of: &Of, options: &DrillOptions, json: Json) -> Result<ExitCode> {
     let (config, agent) = (of.read()?, of.agent()?);
     let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
     let program = std::env::current_exe().context("the path of this program")?;
@@ -210,7 +209,7 @@ fn drill(of: &Of, options: &DrillOptions, json: bool) -> Result<ExitCode> {
         Some(refusal) => Ended::refused(refusal.to_string()).into(),
         None => why,
     })?;
-    show(json, &outcome, || {
+    json.done(&outcome, || {
         out!("{}\n", outcome.table().text());
         outcome.client_errors.iter().for_each(|error| outln!("error of the client: {error}"));
     })?;

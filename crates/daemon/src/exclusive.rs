@@ -83,6 +83,10 @@ impl Exclusive {
             if let Some((_, _, other)) = self.devices.iter().find(same) {
                 let path = path.display();
                 ensure!(
+                    other != name || volume.journal_mirror.is_some(),
+                    "core and cache are the same device, {path}: give two"
+                );
+                ensure!(
                     other != name,
                     "core, cache and journal-mirror are to be different devices, and {path} is two of them"
                 );

@@ -50,7 +50,9 @@ fn the_description_of_the_api_is_the_documented_one_and_answers() {
         if ways.get("get").is_some() {
             let path = path.replace("{name}", "a");
             let (status, body) = parts(&site.ask(SOCKET, &request("GET", &path, "")));
-            assert_eq!(status, 200, "{path}: {body}");
+            // This daemon is no controller of a pair.
+            let wanted = if path.starts_with("/v1/pair") { 404 } else { 200 };
+            assert_eq!(status, wanted, "{path}: {body}");
         }
     }
     assert!(paths.len() >= 10, "{paths:?}");

@@ -106,6 +106,7 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("osd-prepare", prepare, "failed"),
         ("osd-release", vec!["osd", "release", "7"], "refused"),
         ("osd-remove", vec!["osd", "remove", "7"], "refused"),
+        ("pair-drill", vec!["pair", "drill", "--pool", "p", "--as", "a", "--config", &none], "failed"),
         ("pair-giveback", vec!["pair", "giveback", "--as", "a", "--config", &none], "failed"),
         ("pair-setup", vec!["pair", "setup", "--as", "a", "--config", &none], "failed"),
         ("pair-takeover", vec!["pair", "takeover", "--as", "a", "--config", &none], "failed"),
