@@ -97,12 +97,15 @@ pub(crate) struct Clients {
     lease: Option<Arc<Lease>>,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
+    /// An array has given a device to another host.
+    is_expelled: bool,
 }
 
 impl Clients {
     pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
         let (queues, mounts) = (Vec::new(), Vec::new());
-        Clients { server, locals: LocalClients::default(), queues, mounts, lease, held: Vec::new() }
+        let (locals, held) = (LocalClients::default(), Vec::new());
+        Clients { server, locals, queues, mounts, lease, held, is_expelled: false }
     }
 
     /// Lets answers go that could not before.
@@ -201,6 +204,12 @@ impl Clients {
 }
 
 impl Answers for Clients {
+    /// Clients of the network ask the other host again. An error would go to their users.
+    fn expel(&mut self) {
+        self.is_expelled = true;
+        self.server.hang_up(None);
+    }
+
     fn answer(&mut self, mut reply: Reply) {
         // A stop of this thread may lie between the beginning of the turn and now.
         match self.lease.as_ref().map_or(Hold::Valid, |l| l.now()) {
@@ -210,6 +219,7 @@ impl Answers for Clients {
             Hold::Lost => reply.result = Err(ReqError::Shutdown),
         }
         match Source::of(reply.id) {
+            Source::Connection { .. } if self.is_expelled => self.server.hang_up(None),
             Source::Connection { .. } => self.server.answer(reply),
             Source::Queue { index, .. } => {
                 if let Some(Some(queue)) = self.queues.get_mut(index as usize) {

@@ -7,7 +7,7 @@ use crate::command_error::CommandError;
 use crate::devices::{Devices, EventFor};
 use crate::message::{Command, Message, Response, Snapshot, ThreadMailbox};
 use crate::status;
-use loligo_block::{Answer, Reply, ReqId, ReqKind, Request, Ring};
+use loligo_block::{Answer, IoKind, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_engine::api::{Control, Effect, Event, Hint, Joint};
 use loligo_engine::refusal::ControlError;
 use loligo_engine::relay::{Relay, ShardMessage};
@@ -26,6 +26,9 @@ pub(crate) trait Answers {
     fn answer_all(&mut self, replies: impl IntoIterator<Item = Reply>) {
         replies.into_iter().for_each(|reply| self.answer(reply));
     }
+
+    /// An array has given a device to another host.
+    fn expel(&mut self) {}
 }
 
 impl Answers for Vec<Reply> {
@@ -142,7 +145,15 @@ impl EngineDriver {
     /// Takes completions, feeds the engines everything there is and carries out what they want, until they are quiet.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         self.events.extend(self.later.drain(..));
-        self.devices.poll(ring, now, |event| self.events.push_back(event));
+        let mut is_expelled = false;
+        self.devices.poll(ring, now, |event| {
+            is_expelled |=
+                matches!(&event.1, Event::Done { result: Err(why), .. } if why.kind == IoKind::Fenced);
+            self.events.push_back(event);
+        });
+        if is_expelled {
+            to.expel();
+        }
         if self.engines.len() > 1 {
             share(&mut self.engines.iter_mut().collect::<Vec<_>>());
         }
