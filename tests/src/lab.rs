@@ -4,6 +4,7 @@ use crate::server::program;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A lab's folder; what stands in it is taken down in the end, whatever became of the test.
 #[derive(Debug)]
@@ -91,6 +92,21 @@ impl Drop for Lab {
             let _ = self.run("down", &[]);
         }
     }
+}
+
+/// Waits until `done` says so, and tells how long that took.
+///
+/// # Panics
+/// If it is not so within `limit`.
+pub fn until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < limit, "{what}: not after {} s", limit.as_secs());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let took = begun.elapsed();
+    println!("{:.1} s: {what}", took.as_secs_f64());
+    took
 }
 
 /// The output of what went well.

@@ -37,3 +37,16 @@ pub fn fuse() -> Result<(), String> {
         Err("fusermount3 is missing (apt-get install fuse3), and this is not root".to_owned())
     }
 }
+
+/// True where a lab of pairs can be, and these programs beside what it needs itself; else `what` is skipped.
+pub fn pairs(what: &str, more: &[&str]) -> bool {
+    let own = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "ip", "nsenter"];
+    let why = match own.iter().chain(more).find(|program| !installed(program)) {
+        Some(program) => Some(format!(
+            "{program} is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common iproute2 qemu-utils libnbd-bin"
+        )),
+        None if !root() => Some("network namespaces need root".to_owned()),
+        None => fuse().err(),
+    };
+    why.inspect(|why| skip(what, why)).is_none()
+}

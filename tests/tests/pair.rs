@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout)]
 
 use loligo_tests::server::program;
-use loligo_tests::skip::{fuse, installed, root, skip};
+use loligo_tests::skip::{self, installed, skip};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -13,23 +13,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Nothing where a lab of pairs cannot be.
 fn alone(what: &str) -> Option<MutexGuard<'static, ()>> {
-    let missing = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "ip"]
-        .iter()
-        .find(|p| !installed(p));
-    let why = match missing {
-        Some(program) => {
-            Some(format!("{program} is missing: apt-get install ceph-mon ceph-mgr ceph-osd iproute2"))
-        }
-        None if !root() => Some("network namespaces need root".to_owned()),
-        None => fuse().err(),
-    };
-    match why {
-        Some(why) => {
-            skip(what, &why);
-            None
-        }
-        None => Some(ALONE.lock()),
-    }
+    skip::pairs(what, &[]).then(|| ALONE.lock())
 }
 
 /// Plays rows: the outcome.

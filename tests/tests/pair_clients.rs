@@ -2,8 +2,8 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_tests::lab::{Lab, good};
-use loligo_tests::skip::{fuse, installed, root, skip};
+use loligo_tests::lab::{self, Lab, good};
+use loligo_tests::skip;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Output, Stdio};
@@ -16,30 +16,12 @@ const ACROSS: Duration = Duration::from_secs(50);
 const ROLES: Duration = Duration::from_secs(120);
 const PIECE: u64 = 64 << 10;
 
-/// The reason why it cannot be tried here.
-fn missing() -> Option<String> {
-    let programs =
-        ["ceph-mon", "ceph-mgr", "ceph-osd", "rbd", "ip", "qemu-io", "qemu-img", "nbdcopy", "stdbuf"];
-    match programs.iter().find(|program| !installed(program)) {
-        Some(program) => Some(format!(
-            "{program} is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common iproute2 qemu-utils libnbd-bin"
-        )),
-        None if !root() => Some("network namespaces need root".to_owned()),
-        None => fuse().err(),
-    }
-}
-
 fn on(lab: &Lab, host: &str, script: &str) -> Output {
     lab.run("exec", &["--host", host, "--", "sh", "-ec", script])
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < ROLES, "{what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    println!("{:.1} s: {what}", begun.elapsed().as_secs_f64());
+fn until(what: &str, done: impl FnMut() -> bool) {
+    lab::until(what, ROLES, done);
 }
 
 fn pair(lab: &Lab, controller: &str, what: &str) -> Output {
@@ -145,8 +127,8 @@ fn forget_power(lab: &Lab) {
 
 #[test]
 fn qemu_and_libnbd_follow_a_volume_between_controllers() {
-    if let Some(why) = missing() {
-        return skip("clients of a pair's volume", &why);
+    if !skip::pairs("clients of a pair's volume", &["qemu-io", "qemu-img", "nbdcopy", "stdbuf"]) {
+        return;
     }
     let lab = Lab::new("pair-clients");
     let up = ["--pairs", "1", "--volumes", "64m", "--volume-cache", "64m"];

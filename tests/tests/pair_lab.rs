@@ -5,7 +5,7 @@
 use loligo_pair::fence::{BlockFence, Fence, take};
 use loligo_pair::reservation::Key;
 use loligo_tests::lab::{Lab, good, refused};
-use loligo_tests::skip::{fuse, installed, root, skip};
+use loligo_tests::skip;
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -15,19 +15,7 @@ const B: Key = Key(0xb);
 
 /// A lab of one pair, whose OSDs the lab starts; nothing where it cannot be.
 fn one_pair(name: &str) -> Option<Lab> {
-    if !["ceph-mon", "ceph-mgr", "ceph-osd", "rbd", "ip"].iter().all(|program| installed(program)) {
-        skip(
-            "lab of pairs",
-            "Ceph or iproute2 is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
-        );
-        return None;
-    }
-    if !root() {
-        skip("lab of pairs", "needs root");
-        return None;
-    }
-    if let Err(why) = fuse() {
-        skip("lab of pairs", &why);
+    if !skip::pairs("lab of pairs", &[]) {
         return None;
     }
     let lab = Lab::new(name);

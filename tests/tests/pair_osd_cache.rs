@@ -2,34 +2,15 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_tests::lab::{Lab, good};
+use loligo_tests::lab::{self, Lab, good};
 use loligo_tests::server::program;
-use loligo_tests::skip::{fuse, installed, root, skip};
+use loligo_tests::skip::{self, skip};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// True where a lab of pairs can be.
-fn can_be(what: &str) -> bool {
-    let programs = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "ip", "nsenter"];
-    let missing = programs.iter().find(|program| !installed(program));
-    let why = match missing {
-        Some(program) => {
-            Some(format!("{program} is missing: apt-get install ceph-mon ceph-mgr ceph-osd iproute2"))
-        }
-        None if !root() => Some("network namespaces need root".to_owned()),
-        None => fuse().err(),
-    };
-    why.inspect(|why| skip(what, why)).is_none()
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(90), "{what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    println!("{:.1} s: {what}", begun.elapsed().as_secs_f64());
+fn until(what: &str, done: impl FnMut() -> bool) {
+    lab::until(what, Duration::from_secs(90), done);
 }
 
 /// `loligo pair WHAT` of node `n0`, for the controller `side`.
@@ -63,7 +44,7 @@ fn client(lab: &Lab, script: &str) -> Vec<u8> {
 /// Objects are written, a controller dies, its partner has them, and gives them back.
 #[test]
 fn dirty_data_move_with_an_osd_behind_a_cache() {
-    if !can_be("OSDs of pairs behind caches") {
+    if !skip::pairs("OSDs of pairs behind caches", &[]) {
         return;
     }
     let lab = Lab::new("pcache");
@@ -123,7 +104,7 @@ fn a_daemon_that_dies_takes_its_osd_along_and_both_come_back(lab: &Lab) {
 /// A client that checks what it reads, while controllers with dirty caches die.
 #[test]
 fn a_dead_controller_with_dirty_caches_loses_nothing() {
-    if !can_be("failures of pairs with caches") {
+    if !skip::pairs("failures of pairs with caches", &[]) {
         return;
     }
     if std::env::var_os("LOLIGO_LONG").is_none() {

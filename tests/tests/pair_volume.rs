@@ -2,34 +2,19 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_tests::lab::{Lab, good};
+use loligo_tests::lab::{self, Lab, good};
 use loligo_tests::server::program;
-use loligo_tests::skip::{fuse, installed, root, skip};
+use loligo_tests::skip;
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The time that a change of owner may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A lab with a volume for each controller; nothing where it cannot be.
 fn lab_with_volumes(name: &str) -> Option<Lab> {
-    let programs = ["ceph-mon", "ceph-mgr", "ceph-osd", "rbd", "ip", "qemu-io"];
-    if let Some(missing) = programs.iter().find(|program| !installed(program)) {
-        skip(
-            "volumes of pairs",
-            &format!(
-                "{missing} is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common iproute2 qemu-utils"
-            ),
-        );
-        return None;
-    }
-    if !root() {
-        skip("volumes of pairs", "network namespaces need root");
-        return None;
-    }
-    if let Err(why) = fuse() {
-        skip("volumes of pairs", &why);
+    if !skip::pairs("volumes of pairs", &["qemu-io"]) {
         return None;
     }
     let lab = Lab::new(name);
@@ -70,13 +55,8 @@ fn pair(lab: &Lab, host: &str, what: &str, more: &[&str]) -> Output {
     loligo(lab, host, &args)
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) -> Duration {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < LIMIT, "{what}: not after {} s", LIMIT.as_secs());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    begun.elapsed()
+fn until(what: &str, done: impl FnMut() -> bool) -> Duration {
+    lab::until(what, LIMIT, done)
 }
 
 fn has_role(lab: &Lab, host: &str, role: &str) -> bool {

@@ -1,5 +1,6 @@
 //! An address that moves with a volume: it is put on an interface, and the network is told where it is now.
 
+use crate::again::now_and_again;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use std::ffi::CString;
@@ -68,19 +69,9 @@ impl Floating {
     /// # Errors
     /// If nothing can be sent.
     pub fn announce(&self) -> Result<(), String> {
-        let say = || self.say().map_err(|why| format!("the network is not told of {}: {why}", self.address));
-        say()?;
         let it = self.clone();
-        let later = move || {
-            for wait in AGAIN {
-                std::thread::sleep(wait);
-                // The first one has come through.
-                let _ = it.say();
-            }
-        };
-        // Once is enough in most networks.
-        let _ = std::thread::Builder::new().name("announce".to_owned()).spawn(later);
-        Ok(())
+        now_and_again("announce", &AGAIN, move || it.say())
+            .map_err(|why| format!("the network is not told of {}: {why}", self.address))
     }
 
     /// Sends a gratuitous request and a gratuitous reply: some systems heed only one of them.

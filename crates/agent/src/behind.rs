@@ -23,7 +23,7 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// That of `osd` as `side` has it; nothing: it has no cache.
+    /// The volume of `osd` as `side` has it; nothing: it has no cache.
     ///
     /// # Errors
     /// If its definition makes no sense.

@@ -41,7 +41,7 @@ impl Handle {
         self.history.entries()
     }
 
-    /// What was told since this run began.
+    /// The numbers of what was told since this run began.
     pub fn told(&self) -> Told {
         self.history.told()
     }

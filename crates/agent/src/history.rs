@@ -84,7 +84,7 @@ impl History {
         self.0.lock().entries.iter().cloned().collect()
     }
 
-    /// What was told since this run began.
+    /// The numbers of what was told since this run began.
     pub fn told(&self) -> Told {
         self.0.lock().told.clone()
     }

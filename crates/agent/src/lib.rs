@@ -11,6 +11,7 @@
 //! * [`status`] and [`history`] are what operators see, by the socket of `control`, or by a [`handle`] in the same process.
 
 pub mod address;
+mod again;
 pub mod behind;
 pub mod cancel;
 pub mod client;

@@ -44,7 +44,7 @@ pub struct PeerNote {
 }
 
 impl PeerNote {
-    /// That of the volume with the id `id`, on a path to the quorum LUN.
+    /// The note of the volume with the id `id`, on a path to the quorum LUN.
     pub fn new(quorum: &Path, id: u32) -> PeerNote {
         PeerNote { quorum: quorum.to_owned(), id }
     }

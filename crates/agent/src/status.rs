@@ -25,6 +25,31 @@ pub struct Status {
     pub luns: Vec<LunStatus>,
 }
 
+impl Status {
+    /// The first unit that is not where `role` wants it: all run here as DUAL, and otherwise those that are at home here alone.
+    pub fn stray(&self, role: RoleName) -> Option<&UnitStatus> {
+        let is_wanted = |unit: &UnitStatus| role == RoleName::Dual || unit.home == self.side;
+        self.units.iter().find(|unit| unit.state != if is_wanted(unit) { "running" } else { "away" })
+    }
+
+    /// True if this side has the role, and the units that it wants.
+    pub fn is_settled_as(&self, role: RoleName) -> bool {
+        self.role == role && self.stray(role).is_none()
+    }
+
+    /// True if this side has the partner's units, and the partner says that it is fenced and runs nothing.
+    pub fn may_give_back(&self) -> bool {
+        let is_ready = |p: &PartnerStatus| p.heard && p.stopped && p.role == RoleName::Fenced;
+        self.role == RoleName::Dual && self.partner.as_ref().is_some_and(is_ready)
+    }
+
+    /// True if the partner says that all units run there that are at home there.
+    pub fn partner_runs_all(&self) -> bool {
+        let runs = |name: &String| self.partner.as_ref().is_some_and(|p| p.running.contains(name));
+        self.units.iter().filter(|unit| unit.home != self.side).all(|unit| runs(&unit.name))
+    }
+}
+
 /// The partner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartnerStatus {

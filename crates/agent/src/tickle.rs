@@ -4,6 +4,7 @@
 //! server's address and port, with a number that fits nothing, makes that kernel say what it expects (RFC 5961 section 5). The new
 //! host knows of no such connection and resets it. The client connects again at once.
 
+use crate::again::now_and_again;
 use crate::peers::Peer;
 use std::io;
 use std::net::SocketAddrV4;
@@ -21,18 +22,7 @@ const AGAIN: [Duration; 3] =
 /// # Errors
 /// If nothing can be sent.
 pub fn tickle(peers: Vec<Peer>) -> io::Result<()> {
-    let say = |peers: &[Peer]| peers.iter().try_for_each(|peer| send(*peer));
-    say(&peers)?;
-    let later = move || {
-        for wait in AGAIN {
-            std::thread::sleep(wait);
-            // The first one has gone out.
-            let _ = say(&peers);
-        }
-    };
-    // Once is enough in most networks.
-    let _ = std::thread::Builder::new().name("tickle".to_owned()).spawn(later);
-    Ok(())
+    now_and_again("tickle", &AGAIN, move || peers.iter().try_for_each(|peer| send(*peer)))
 }
 
 fn send(peer: Peer) -> io::Result<()> {

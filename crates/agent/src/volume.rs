@@ -48,8 +48,8 @@ pub struct Volume {
     secretary: Option<Secretary>,
     devices: Vec<PathBuf>,
     looked: Option<Instant>,
-    /// When its sockets were last asked about.
-    asked: Option<Instant>,
+    /// The last look found it served, and its sockets were not asked about since.
+    was_served: bool,
 }
 
 /// The daemon's word on the volume.
@@ -90,7 +90,7 @@ impl Volume {
             secretary,
             devices: devices.cloned().collect(),
             looked: None,
-            asked: None,
+            was_served: false,
         })
     }
 
@@ -257,7 +257,9 @@ impl Volume {
         if !self.is_due() {
             return None;
         }
-        match self.look() {
+        let found = self.look();
+        self.was_served = matches!(found, Found::Is(Status::Serving));
+        match found {
             Found::Is(Status::Starting | Status::Serving | Status::Stopping) | Found::Unknown(_) => None,
             Found::Is(Status::Lost(_)) => Some(Cause::Fenced),
             Found::Is(..) | Found::Nothing | Found::NoDaemon => {
@@ -266,13 +268,11 @@ impl Volume {
         }
     }
 
-    /// True if it is served and clients cannot come: it was started by another hand, which knows nothing of the address.
+    /// True if the last look found it served and clients cannot come: it was started by another hand, which knows nothing of the
+    /// address. Each look counts once.
     pub fn is_shut(&mut self) -> bool {
-        if self.floating.is_none() || self.asked.is_some_and(|at| at.elapsed() < WATCH) {
-            return false;
-        }
-        self.asked = Some(Instant::now());
-        matches!(self.look(), Found::Is(Status::Serving))
+        std::mem::take(&mut self.was_served)
+            && self.floating.is_some()
             && self.daemon().is_ok_and(|daemon| daemon.bind(&self.name, &WhichSocket::default()).is_err())
     }
 

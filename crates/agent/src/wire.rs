@@ -101,17 +101,9 @@ impl Wire {
         if bytes[..8] != MAGIC || bytes[8..10] != VERSION.to_le_bytes() {
             return None;
         }
-        let roles = [
-            RoleName::Starting,
-            RoleName::Normal,
-            RoleName::Race,
-            RoleName::Dual,
-            RoleName::Giveback,
-            RoleName::Fenced,
-        ];
         Some(Beat {
             side: *Side::BOTH.get(usize::from(bytes[10]))?,
-            role: *roles.get(usize::from(bytes[11]))?,
+            role: *RoleName::ALL.get(usize::from(bytes[11]))?,
             stopped: bytes[12] & 1 != 0,
             granted: bytes[12] & 2 != 0,
             run: number(16),

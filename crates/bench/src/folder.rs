@@ -1,7 +1,7 @@
 //! Scratch folders that are gone afterwards, also where the run that made them was killed.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -33,6 +33,17 @@ impl Folder {
     /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
+    }
+}
+
+/// A lab of this run; goes with it, however it ends.
+pub(crate) struct OwnLab(pub(crate) PathBuf);
+
+impl Drop for OwnLab {
+    fn drop(&mut self) {
+        if let Err(error) = loligo_lab::down::down(&self.0, false, &mut |_: &str| ()) {
+            loligo_log::say!("the lab could not be taken down: {error:#}");
+        }
     }
 }
 

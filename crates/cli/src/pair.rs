@@ -235,7 +235,7 @@ fn order(of: &Of, order: Order, wait: u64, json: Json) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(wait);
     loop {
         let status = agent.status()?;
-        if is_over(&status, to) {
+        if status.is_settled_as(to) {
             return json.done(&status, || print_status(&status));
         }
         let history = agent.history()?;
@@ -251,16 +251,6 @@ fn order(of: &Of, order: Order, wait: u64, json: Json) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// True if the side has the role, and its units are where that wants them.
-fn is_over(status: &Status, to: RoleName) -> bool {
-    let is_here = |state: &str| state == "running";
-    status.role == to
-        && status.units.iter().all(|unit| {
-            let wanted = to == RoleName::Dual || unit.home == status.side;
-            if wanted { is_here(&unit.state) } else { unit.state == "away" }
-        })
 }
 
 fn print_status(status: &Status) {

@@ -82,14 +82,14 @@ impl Exclusive {
             };
             if let Some((_, _, other)) = self.devices.iter().find(same) {
                 let path = path.display();
-                ensure!(
-                    other != name || volume.journal_mirror.is_some(),
-                    "core and cache are the same device, {path}: give two"
-                );
-                ensure!(
-                    other != name,
-                    "core, cache and journal-mirror are to be different devices, and {path} is two of them"
-                );
+                if other == name {
+                    match volume.journal_mirror {
+                        None => bail!("core and cache are the same device, {path}: give two"),
+                        Some(_) => bail!(
+                            "core, cache and journal-mirror are to be different devices, and {path} is two of them"
+                        ),
+                    }
+                }
                 bail!("the device {path} is volume '{other}' already, by whatever name: no two can share it");
             }
             self.devices.push((id, share, name.to_owned()));

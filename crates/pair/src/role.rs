@@ -21,7 +21,7 @@ pub enum RoleName {
 }
 
 impl RoleName {
-    /// All of them.
+    /// All of them, each at its number in a heartbeat.
     pub const ALL: [RoleName; 6] = [
         RoleName::Starting,
         RoleName::Normal,

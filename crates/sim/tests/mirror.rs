@@ -3,10 +3,11 @@
 
 #![allow(clippy::print_stdout)]
 
+mod sweep;
+
 use loligo_block::mirror::Flaw;
 use loligo_sim::mirror::{Scenario, run};
-use loligo_sim::seeds::seeds;
-use std::collections::BTreeMap;
+use sweep::Course;
 
 /// Seeds by default; `LOLIGO_SEEDS=n` for others.
 const SEEDS: u64 = 3000;
@@ -31,33 +32,11 @@ const PATHS: [&str; 14] = [
 
 #[test]
 fn no_acknowledged_write_is_lost_and_nothing_stale_is_read() {
-    let all = seeds(SEEDS);
-    let mut marks: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut failures = Vec::new();
-    for seed in &all {
-        let outcome = run(&Scenario { seed: *seed, flaws: Vec::new() });
-        for (name, times) in &outcome.marks {
-            *marks.entry(name).or_default() += times;
-        }
-        if all.len() == 1 {
-            println!("{}", outcome.log.join("\n"));
-        }
-        if let Some(violation) = outcome.violation {
-            failures.push(format!("seed {seed}: {violation}"));
-        }
-    }
-    println!("{} seeds: {marks:?}", all.len());
-    assert!(
-        failures.is_empty(),
-        "{} of {} seeds failed:\n{}",
-        failures.len(),
-        all.len(),
-        failures.join("\n")
-    );
-    if all.len() as u64 >= SEEDS {
-        let missed: Vec<_> = PATHS.into_iter().filter(|path| !marks.contains_key(path)).collect();
-        assert!(missed.is_empty(), "never reached: {missed:?}");
-    }
+    sweep::holds(SEEDS, &PATHS, |seed| {
+        let outcome = run(&Scenario { seed, flaws: Vec::new() });
+        let violation = outcome.violation.map(|what| format!(": {what}"));
+        Course { violation, marks: outcome.marks, log: outcome.log }
+    });
 }
 
 /// Seeds by which a broken rule must show.

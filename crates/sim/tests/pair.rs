@@ -3,10 +3,11 @@
 
 #![allow(clippy::print_stdout)]
 
+mod sweep;
+
 use loligo_pair::machine::Step;
 use loligo_sim::pair::{Scenario, run};
-use loligo_sim::seeds::seeds;
-use std::collections::BTreeMap;
+use sweep::Course;
 
 /// Seeds by default; `LOLIGO_SEEDS=n` for others.
 const SEEDS: u64 = 2000;
@@ -27,33 +28,11 @@ const PATHS: [&str; 10] = [
 
 #[test]
 fn one_controller_at_a_time_writes_a_lun() {
-    let all = seeds(SEEDS);
-    let mut marks: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut failures = Vec::new();
-    for seed in &all {
-        let outcome = run(&Scenario { seed: *seed, ..Scenario::default() });
-        for (name, times) in &outcome.marks {
-            *marks.entry(name).or_default() += times;
-        }
-        if all.len() == 1 {
-            println!("{}", outcome.log.join("\n"));
-        }
-        if let Some(violation) = outcome.violation {
-            failures.push(format!("seed {seed}, at {} ms: {}", violation.at, violation.what));
-        }
-    }
-    println!("{} seeds: {marks:?}", all.len());
-    assert!(
-        failures.is_empty(),
-        "{} of {} seeds failed:\n{}",
-        failures.len(),
-        all.len(),
-        failures.join("\n")
-    );
-    if all.len() as u64 >= SEEDS {
-        let missed: Vec<_> = PATHS.into_iter().filter(|path| !marks.contains_key(path)).collect();
-        assert!(missed.is_empty(), "never reached: {missed:?}");
-    }
+    sweep::holds(SEEDS, &PATHS, |seed| {
+        let outcome = run(&Scenario { seed, ..Scenario::default() });
+        let violation = outcome.violation.map(|v| format!(", at {} ms: {}", v.at, v.what));
+        Course { violation, marks: outcome.marks, log: outcome.log }
+    });
 }
 
 /// Seeds by which a step left out must show.

@@ -93,7 +93,7 @@ pub struct Longest {
     pub write: f64,
 }
 
-/// What was seen.
+/// The findings of a drill.
 #[derive(Debug, Clone, Serialize)]
 pub struct DrillOutcome {
     /// What failed.
@@ -218,7 +218,9 @@ impl Stage<'_> {
         let fault = now_ms();
         self.agent.order(Order::Takeover)?;
         let taken = || {
-            let over = self.until("the takeover", self.stop, || self.is_role(RoleName::Dual))?;
+            let over = self.until("the takeover", self.stop, || {
+                Ok(self.agent.status()?.is_settled_as(RoleName::Dual))
+            })?;
             self.stop.sleep(HELD)?;
             Ok::<_, anyhow::Error>(over)
         };
@@ -232,32 +234,21 @@ impl Stage<'_> {
         Ok(Times { target, fault, over, giveback: Some(giveback) })
     }
 
-    /// True if the side has the role, and the units that belong to it.
-    fn is_role(&self, role: RoleName) -> Result<bool> {
-        let status = self.agent.status()?;
-        let here = |home: Side| role == RoleName::Dual || home == status.side;
-        let is_so = |state: &str, home: Side| state == if here(home) { "running" } else { "away" };
-        Ok(status.role == role && status.units.iter().all(|unit| is_so(&unit.state, unit.home)))
-    }
-
     /// Gives back what was taken over: when that was ordered, and when all ran at home. An interrupt is heard afterwards.
     fn give_back(&self) -> Result<[u64; 2]> {
         let on = Interrupt::default();
-        let is_ready = |status: &Status| {
-            let partner = status.partner.as_ref();
-            status.role == RoleName::Dual
-                && partner.is_some_and(|p| p.heard && p.stopped && p.role == RoleName::Fenced)
-        };
-        self.until("a partner that units can be given back to", &on, || Ok(is_ready(&self.agent.status()?)))?;
+        self.until("a partner that units can be given back to", &on, || {
+            Ok(self.agent.status()?.may_give_back())
+        })?;
         let (order, mut last) = (now_ms(), None::<Instant>);
         let at_home = || {
             let status = self.agent.status()?;
             // The order is refused while the partner has not reached a monitor again.
-            if is_ready(&status) && last.is_none_or(|at| at.elapsed() > AGAIN) {
+            if status.may_give_back() && last.is_none_or(|at| at.elapsed() > AGAIN) {
                 last = Some(Instant::now());
                 self.agent.order(Order::Giveback)?;
             }
-            Ok(self.is_role(RoleName::Normal)? && ready::partner_runs_all(&status))
+            Ok(status.is_settled_as(RoleName::Normal) && status.partner_runs_all())
         };
         let over = self.until("the giveback", &on, at_home)?;
         Ok([order, over])

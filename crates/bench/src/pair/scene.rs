@@ -198,9 +198,7 @@ impl<'a> Scene<'a> {
     /// True if the victim's partner runs all units. The victim is not asked: one that stands still does not answer for long.
     pub(crate) fn has_taken_over(&self, victim: Controller) -> bool {
         let status = partner(victim).and_then(|c| self.agent(c).ok()?.status().ok());
-        status.is_some_and(|status| {
-            status.role == RoleName::Dual && status.units.iter().all(|unit| unit.state == "running")
-        })
+        status.is_some_and(|status| status.is_settled_as(RoleName::Dual))
     }
 
     /// Every agent that is not NORMAL with its own units, or the pair's OSDs; empty: all is as installed.
@@ -210,11 +208,7 @@ impl<'a> Scene<'a> {
         }
         let word = |(controller, status): (Controller, Option<Status>)| {
             let Some(status) = status else { return Some(format!("{controller} does not answer")) };
-            let at_home = |unit: &loligo_agent::status::UnitStatus| {
-                unit.state == if unit.home == status.side { "running" } else { "away" }
-            };
-            let other = status.units.iter().find(|unit| !at_home(unit));
-            match (status.role, other) {
+            match (status.role, status.stray(RoleName::Normal)) {
                 (RoleName::Normal, None) => None,
                 (RoleName::Normal, Some(unit)) => {
                     Some(format!("{} on {controller} is {}", unit.name, unit.state))
@@ -230,8 +224,7 @@ impl<'a> Scene<'a> {
         let mut first = None;
         for (controller, status) in self.statuses() {
             let Some(status) = status else { continue };
-            let is_ready = status.partner.is_some_and(|p| p.heard && p.role == RoleName::Fenced && p.stopped);
-            if status.role == RoleName::Dual && is_ready {
+            if status.may_give_back() {
                 let at = fail::now_ms();
                 self.agent(controller)?.order(Order::Giveback)?;
                 first = first.or(Some(at));

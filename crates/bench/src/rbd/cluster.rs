@@ -10,11 +10,12 @@ use loligo_lab::config::LabConfig;
 use loligo_lab::layout::Layout;
 use loligo_lab::state::State;
 use loligo_lab::up::{CLIENT, UpOptions};
-use loligo_lab::{ceph, down, process, up};
+use loligo_lab::{ceph, process, up};
 
 use crate::bed::{Bed, Place};
 use crate::child::Child;
 use crate::fio::{Job, Rw, Target};
+use crate::folder::OwnLab;
 use crate::interrupt::Interrupt;
 
 /// The longest that one of Ceph's tools may take: removing an image of a slow lab is the longest.
@@ -49,17 +50,6 @@ pub(crate) enum Librbd {
     Shipped,
 }
 
-/// A lab of this run; goes with it, however it ends.
-struct Own(PathBuf);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Err(error) = down::down(&self.0, false, &mut |_: &str| ()) {
-            loligo_log::say!("the lab could not be taken down: {error:#}");
-        }
-    }
-}
-
 /// A cluster and the images that this run made on it, which go with it. Declare it after the bed.
 pub(crate) struct Cluster {
     conf: PathBuf,
@@ -72,7 +62,7 @@ pub(crate) struct Cluster {
     stop: Interrupt,
     /// Its description.
     pub(crate) facts: Vec<(String, String)>,
-    own: Option<Own>,
+    own: Option<OwnLab>,
 }
 
 impl Cluster {
@@ -95,7 +85,7 @@ impl Cluster {
                 };
                 let came = up::up(&options, bed.stop(), &mut |step: &str| say(&format!("{lab}: {step}")));
                 // Also where it did not come up: after an interrupt alone nothing is left of it.
-                let own = Layout::at(&dir)?.state().exists().then_some(Own(dir.clone()));
+                let own = Layout::at(&dir)?.state().exists().then_some(OwnLab(dir.clone()));
                 let state = came?;
                 let (conf, facts) = (Layout::at(&dir)?.conf(), facts_of(&state));
                 (conf, CLIENT.to_owned(), None, config.pool.clone(), facts, own)

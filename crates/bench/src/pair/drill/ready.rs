@@ -31,11 +31,10 @@ fn fault(status: &Status) -> Option<String> {
         }
         Some(_) => {}
     }
-    let is_wrong = |state: &str, is_mine: bool| state != if is_mine { "running" } else { "away" };
-    if let Some(unit) = status.units.iter().find(|unit| is_wrong(&unit.state, unit.home == status.side)) {
+    if let Some(unit) = status.stray(status.role) {
         return Some(format!("{} of {} is {} here", unit.name, unit.home, unit.state));
     }
-    if !partner_runs_all(status) {
+    if !status.partner_runs_all() {
         return Some("the partner does not run all of its units".to_owned());
     }
     let half = status.luns.iter().find(|lun| lun.registered.len() != 2 && lun.name == "quorum");
@@ -43,12 +42,6 @@ fn fault(status: &Status) -> Option<String> {
         return Some(format!("the keys of LUN {} are not those of the pair", lun.name));
     }
     None
-}
-
-/// True if the partner says that all of its units run there.
-pub(super) fn partner_runs_all(status: &Status) -> bool {
-    let runs = |name: &String| status.partner.as_ref().is_some_and(|p| p.running.contains(name));
-    status.units.iter().filter(|unit| unit.home != status.side).all(|unit| runs(&unit.name))
 }
 
 #[cfg(test)]

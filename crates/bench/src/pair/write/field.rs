@@ -4,7 +4,7 @@ use super::options::Options;
 use super::point::{Link, Point};
 use crate::bed::{Bed, Place};
 use crate::fio::{Job, Measured, Rw, Target};
-use crate::folder::LAB;
+use crate::folder::{LAB, OwnLab};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_agent::client::AgentClient;
 use loligo_lab::ceph::Ceph;
@@ -13,7 +13,7 @@ use loligo_lab::layout::Layout;
 use loligo_lab::pairs::place::Controller;
 use loligo_lab::state::State;
 use loligo_lab::up::{self, CLIENT, UpOptions};
-use loligo_lab::{down, links, process, status};
+use loligo_lab::{links, process, status};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -75,17 +75,6 @@ pub struct Counted {
     pub dirty: [f64; 2],
 }
 
-/// A lab of this run; goes with it, however it ends.
-struct Own(PathBuf);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Err(error) = down::down(&self.0, false, &mut |_: &str| ()) {
-            loligo_log::say!("the lab could not be taken down: {error:#}");
-        }
-    }
-}
-
 /// Both arms. What was made on a lab that is not its own goes with it.
 pub(super) struct Field<'a> {
     bed: &'a Bed,
@@ -100,7 +89,7 @@ pub(super) struct Field<'a> {
     pool: String,
     image: String,
     image_bytes: u64,
-    own: Option<Own>,
+    own: Option<OwnLab>,
 }
 
 impl Drop for Field<'_> {
@@ -153,7 +142,7 @@ impl<'a> Field<'a> {
                 let up = UpOptions { dir: dir.clone(), config, program, force: false };
                 let came = up::up(&up, bed.stop(), &mut |step: &str| say(&format!("lab: {step}")));
                 // Also where it did not come up: after an interrupt alone nothing is left of it.
-                let own = Layout::at(&dir)?.state().exists().then_some(Own(dir.clone()));
+                let own = Layout::at(&dir)?.state().exists().then_some(OwnLab(dir.clone()));
                 came?;
                 (dir, own)
             }
