@@ -5,7 +5,7 @@
 //! | `GET /v1/pair` | a [`Status`] |
 //! | `GET /v1/pair/history` | a list of [`HistoryEntry`](crate::status::HistoryEntry) |
 //! | `POST /v1/pair/keep` | the daemon tells a value of a volume that was set by command: it is on the quorum LUN |
-//! | `POST /v1/pair/takeover`, `POST /v1/pair/giveback` | the order is taken; the status says what comes of it |
+//! | `POST /v1/pair/takeover`, `POST /v1/pair/giveback` | the order is taken; the status says what comes of it. 409: it is refused, and why |
 
 use crate::handle::Handle;
 use crate::keeper::Keeper;
@@ -103,14 +103,18 @@ async fn keep(State(asked): State<Asked>, Json(keep): Json<Keep>) -> Result<Json
 }
 
 async fn takeover(State(asked): State<Asked>) -> Result<Json<Value>, Refused> {
-    order(&asked, Order::Takeover)
+    order(asked, Order::Takeover).await
 }
 
 async fn giveback(State(asked): State<Asked>) -> Result<Json<Value>, Refused> {
-    order(&asked, Order::Giveback)
+    order(asked, Order::Giveback).await
 }
 
-fn order(asked: &Asked, order: Order) -> Result<Json<Value>, Refused> {
-    asked.agent.order(order).map_err(|why| refused(&format!("{why:#}")))?;
-    Ok(Json(json!({ "ordered": order })))
+async fn order(asked: Asked, order: Order) -> Result<Json<Value>, Refused> {
+    match tokio::task::spawn_blocking(move || asked.agent.order(order)).await {
+        Ok(Ok(Ok(()))) => Ok(Json(json!({ "ordered": order }))),
+        Ok(Ok(Err(why))) => Err((StatusCode::CONFLICT, Json(json!({ "error": why })))),
+        Ok(Err(why)) => Err(refused(&format!("{why:#}"))),
+        Err(_) => Err(refused("the agent does not answer: its log says why")),
+    }
 }

@@ -6,7 +6,7 @@ use crate::luns::Luns;
 use crate::monitors::{Monitors, greets};
 use crate::power;
 use crate::runner::Runner;
-use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job};
+use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job, Order};
 use loligo_pair::plan::{LunId, Side, UnitId};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -24,6 +24,8 @@ const STALE: Duration = Duration::from_secs(1);
 pub enum Word {
     /// An event for the machine.
     Event(Event),
+    /// An operator gives an order, and hears whether it is taken.
+    Order(Order, Sender<Result<(), String>>),
     /// An operator wants to know how it is.
     Status(Sender<crate::status::Status>),
     /// The agent is to end; what runs goes on.

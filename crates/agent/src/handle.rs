@@ -4,8 +4,8 @@ use crate::executor::Word;
 use crate::history::{History, Told};
 use crate::status::{HistoryEntry, Status};
 use anyhow::{Result, bail};
-use loligo_pair::machine::{Event, Order};
-use std::sync::mpsc::{Sender, channel};
+use loligo_pair::machine::Order;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// The time that the main loop has to answer.
@@ -30,8 +30,12 @@ impl Handle {
     pub fn status(&self) -> Result<Status> {
         let (back, answer) = channel();
         self.tell(Word::Status(back))?;
+        Handle::hear(&answer)
+    }
+
+    fn hear<T>(answer: &Receiver<T>) -> Result<T> {
         match answer.recv_timeout(PATIENCE) {
-            Ok(status) => Ok(status),
+            Ok(answer) => Ok(answer),
             Err(_) => bail!("the agent of the pair does not answer: its log says why"),
         }
     }
@@ -46,12 +50,15 @@ impl Handle {
         self.history.told()
     }
 
-    /// Gives an order. The status says what comes of it.
+    /// Gives an order. The inner result is the reason if it is refused; what comes of one that is taken, the status says. Waits for
+    /// the agent's loop.
     ///
     /// # Errors
-    /// If the agent is ending.
-    pub fn order(&self, order: Order) -> Result<()> {
-        self.tell(Word::Event(Event::Wanted(order)))
+    /// If the agent is ending, or does not answer.
+    pub fn order(&self, order: Order) -> Result<std::result::Result<(), String>> {
+        let (back, answer) = channel();
+        self.tell(Word::Order(order, back))?;
+        Handle::hear(&answer)
     }
 
     /// Has the agent end; what runs on this side goes on.

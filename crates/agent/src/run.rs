@@ -49,8 +49,13 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
     let mut limits: BTreeMap<Job, Instant> = BTreeMap::new();
     ready(handle);
     while stop.check().is_ok() {
+        let mut order = None;
         let event = match inbox.recv_timeout(TICK) {
             Ok(Word::Event(event)) => event,
+            Ok(Word::Order(wanted, back)) => {
+                order = Some(back);
+                Event::Wanted(wanted)
+            }
             Ok(Word::Status(back)) => {
                 let _ = back.send(status::of(&config.pair, &machine));
                 continue;
@@ -77,7 +82,16 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
                     executor.ask(job, ask);
                 }
                 Action::Tell(notice) => tell(&history, notice),
+                Action::Refuse(why) => {
+                    if let Some(back) = order.take() {
+                        // Whoever asked may have gone.
+                        let _ = back.send(Err(why));
+                    }
+                }
             }
+        }
+        if let Some(back) = order {
+            let _ = back.send(Ok(()));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! How a side is, as operators are told.
 
 use loligo_pair::machine::{Machine, Notice, RoleName};
-use loligo_pair::plan::{Millis, QUORUM, Side};
+use loligo_pair::plan::{Millis, QUORUM, Side, Unit};
 use serde::{Deserialize, Serialize};
 
 /// A side of a pair.
@@ -19,6 +19,8 @@ pub struct Status {
     pub monitor_age_ms: Option<Millis>,
     /// The partner as it says of itself; nothing: it was never heard.
     pub partner: Option<PartnerStatus>,
+    /// This side has the partner's units, and the partner is ready to have them back.
+    pub may_give_back: bool,
     /// The units.
     pub units: Vec<UnitStatus>,
     /// The LUNs, the quorum LUN first.
@@ -35,12 +37,6 @@ impl Status {
     /// True if this side has the role, and the units that it wants.
     pub fn is_settled_as(&self, role: RoleName) -> bool {
         self.role == role && self.stray(role).is_none()
-    }
-
-    /// True if this side has the partner's units, and the partner says that it is fenced and runs nothing.
-    pub fn may_give_back(&self) -> bool {
-        let is_ready = |p: &PartnerStatus| p.heard && p.stopped && p.role == RoleName::Fenced;
-        self.role == RoleName::Dual && self.partner.as_ref().is_some_and(is_ready)
     }
 
     /// True if the partner says that all units run there that are at home there.
@@ -122,7 +118,7 @@ pub fn of(pair: &str, machine: &Machine) -> Status {
         }
     });
     let side = |key| Side::BOTH.into_iter().find(|side| plan.keys[side.index()] == key);
-    let names = plan.units.iter().flat_map(|unit| unit.luns.iter().map(|lun| (*lun, unit.name.clone())));
+    let names = plan.units.iter().flat_map(Unit::named_luns);
     let luns = std::iter::once((QUORUM, "quorum".to_owned())).chain(names).filter_map(|(lun, name)| {
         let view = machine.view(lun)?;
         Some(LunStatus {
@@ -144,6 +140,7 @@ pub fn of(pair: &str, machine: &Machine) -> Status {
         why: machine.why().to_owned(),
         monitor_age_ms: machine.monitor_age(),
         partner,
+        may_give_back: machine.may_give_back(),
         units: units.collect(),
         luns: luns.collect(),
     }

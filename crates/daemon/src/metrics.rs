@@ -218,6 +218,7 @@ mod tests {
             why: "ordered".to_owned(),
             monitor_age_ms: Some(250),
             partner: None,
+            may_give_back: false,
             units,
             luns: Vec::new(),
         };

@@ -90,9 +90,20 @@ pub struct Unit {
     pub home: Side,
     /// The LUNs that it writes to. No other unit has them.
     pub luns: Vec<LunId>,
+    /// The use of each, in the same order, as people call it: data, cache.
+    pub uses: Vec<&'static str>,
 }
 
 impl Unit {
+    /// Its LUNs, each with its name: that of the unit, and the use where it has several.
+    pub fn named_luns(&self) -> impl Iterator<Item = (LunId, String)> + '_ {
+        let is_one = self.luns.len() == 1;
+        self.luns.iter().zip(&self.uses).map(move |(lun, used)| match is_one {
+            true => (*lun, self.name.clone()),
+            false => (*lun, format!("{} ({used})", self.name)),
+        })
+    }
+
     /// True if it is an OSD.
     pub fn is_osd(&self) -> bool {
         matches!(self.kind, UnitKind::Osd(_))
@@ -202,9 +213,9 @@ impl Plan {
 
     /// The LUN as people know it.
     pub fn lun_name(&self, lun: LunId) -> String {
-        let of = |unit: &&Unit| unit.luns.contains(&lun);
-        match self.units.iter().find(of) {
-            Some(unit) => format!("the LUN of {}", unit.name),
+        let named = self.units.iter().flat_map(Unit::named_luns).find(|(id, _)| *id == lun);
+        match named {
+            Some((_, name)) => format!("the LUN of {name}"),
             None => "the quorum LUN".to_owned(),
         }
     }

@@ -41,7 +41,7 @@ fn central_options_are_overruled_or_refused() {
         ("rbd_parent_cache_enabled", "true", "false"),
         ("rbd_non_blocking_aio", "false", "true"),
         ("rados_osd_op_timeout", "7", "0"),
-        ("objecter_tick_interval", "20", "1"),
+        ("objecter_tick_interval", "20", "0.5"),
     ];
     for (name, central, _) in needed {
         set(name, central);

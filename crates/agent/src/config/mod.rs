@@ -106,7 +106,7 @@ impl<'a> UnitConfig<'a> {
         }
     }
 
-    fn luns(self) -> Vec<&'a Paths> {
+    fn luns(self) -> Vec<(&'static str, &'a Paths)> {
         match self {
             UnitConfig::Osd(osd) => osd.luns(),
             UnitConfig::Volume(volume) => volume.luns(),
@@ -174,7 +174,7 @@ impl PairConfig {
             let of = |unit: UnitConfig<'_>| unit.name();
             let luns: Vec<_> = self
                 .units()
-                .flat_map(|unit| unit.luns().into_iter().map(move |paths| (of(unit), paths)))
+                .flat_map(|unit| unit.luns().into_iter().map(move |(_, paths)| (of(unit), paths)))
                 .collect();
             unit::check_paths(side, &luns, &self.controller[&side].quorum)?;
         }
@@ -201,7 +201,7 @@ impl PairConfig {
 
     /// The LUNs of all units, by [`LunId`] without the quorum LUN.
     fn luns(&self) -> Vec<&Paths> {
-        self.units().flat_map(UnitConfig::luns).collect()
+        self.units().flat_map(UnitConfig::luns).map(|(_, paths)| paths).collect()
     }
 
     /// The secret's bytes.
@@ -243,12 +243,12 @@ impl PairConfig {
     pub fn plan(&self, me: Side) -> Result<Plan> {
         let mut next = QUORUM.0;
         let unit = |unit: UnitConfig<'_>| {
-            let number = |_: &Paths| {
+            let number = |(used, _): (&'static str, &Paths)| {
                 next += 1;
-                LunId(next)
+                (LunId(next), used)
             };
-            let luns = unit.luns().into_iter().map(number).collect();
-            Unit { name: unit.name(), kind: unit.kind(), home: unit.home(), luns }
+            let (luns, uses) = unit.luns().into_iter().map(number).unzip();
+            Unit { name: unit.name(), kind: unit.kind(), home: unit.home(), luns, uses }
         };
         Ok(Plan {
             me,

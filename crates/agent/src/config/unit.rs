@@ -51,10 +51,11 @@ pub struct OsdCache {
 }
 
 impl OsdConfig {
-    /// Its LUNs, each with the path from each controller.
-    pub(super) fn luns(&self) -> Vec<&Paths> {
-        let cache = self.cache.as_ref().map(|cache| &cache.device);
-        std::iter::once(&self.device).chain(&self.db).chain(cache).collect()
+    /// Its LUNs, each with its use and the path from each controller.
+    pub(super) fn luns(&self) -> Vec<(&'static str, &Paths)> {
+        let db = self.db.iter().map(|db| ("database", db));
+        let cache = self.cache.iter().map(|cache| ("cache", &cache.device));
+        std::iter::once(("data", &self.device)).chain(db).chain(cache).collect()
     }
 
     /// Its name, as that of the unit.
@@ -125,9 +126,11 @@ pub struct VolumeUnit {
 }
 
 impl VolumeUnit {
-    /// Its LUNs, each with the path from each controller.
-    pub(super) fn luns(&self) -> Vec<&Paths> {
-        std::iter::once(&self.cache).chain(&self.journal_mirror).chain(&self.core).collect()
+    /// Its LUNs, each with its use and the path from each controller.
+    pub(super) fn luns(&self) -> Vec<(&'static str, &Paths)> {
+        let mirror = self.journal_mirror.iter().map(|mirror| ("mirror", mirror));
+        let core = self.core.iter().map(|core| ("core", core));
+        std::iter::once(("cache", &self.cache)).chain(mirror).chain(core).collect()
     }
 
     /// The definition that the daemon of `side` is given; its controller has this key.

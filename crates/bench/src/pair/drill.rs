@@ -15,6 +15,7 @@ use loligo_agent::status::Status;
 use loligo_ceph::monitors::Monitors;
 use loligo_client::api::status::Status as VolumeStatus;
 use loligo_client::client::{DaemonClient, Until};
+use loligo_client::outcome::Outcome;
 use loligo_lab::fail::now_ms;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
@@ -238,15 +239,18 @@ impl Stage<'_> {
     fn give_back(&self) -> Result<[u64; 2]> {
         let on = Interrupt::default();
         self.until("a partner that units can be given back to", &on, || {
-            Ok(self.agent.status()?.may_give_back())
+            Ok(self.agent.status()?.may_give_back)
         })?;
         let (order, mut last) = (now_ms(), None::<Instant>);
         let at_home = || {
             let status = self.agent.status()?;
-            // The order is refused while the partner has not reached a monitor again.
-            if status.may_give_back() && last.is_none_or(|at| at.elapsed() > AGAIN) {
+            if status.may_give_back && last.is_none_or(|at| at.elapsed() > AGAIN) {
                 last = Some(Instant::now());
-                self.agent.order(Order::Giveback)?;
+                // A partner that has become silent since the look has it refused.
+                let refused = |why: &anyhow::Error| Outcome::of(why) == Outcome::Refused;
+                self.agent
+                    .order(Order::Giveback)
+                    .or_else(|why| if refused(&why) { Ok(()) } else { Err(why) })?;
             }
             Ok(status.is_settled_as(RoleName::Normal) && status.partner_runs_all())
         };

@@ -1,4 +1,4 @@
-//! Pairs of controllers on real clusters: the [`write`] path, and failures under a client that checks what it reads.
+//! Pairs of controllers on real clusters: the [`mod@write`] path, and failures under a client that checks what it reads.
 //!
 //! [`client`] is that client, a process of its own in the lab's client namespace, of images and of a `volume` by NBD; `ledger` knows what each block may hold. A
 //! [`rows::Row`] is a fault with what is expected of it; `scene` is the lab; [`run`] plays a row and writes a

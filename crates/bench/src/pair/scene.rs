@@ -224,10 +224,12 @@ impl<'a> Scene<'a> {
         let mut first = None;
         for (controller, status) in self.statuses() {
             let Some(status) = status else { continue };
-            if status.may_give_back() {
+            if status.may_give_back {
                 let at = fail::now_ms();
-                self.agent(controller)?.order(Order::Giveback)?;
-                first = first.or(Some(at));
+                // One that is refused is given again at the next look; what is not settled is told in the end.
+                if self.agent(controller)?.order(Order::Giveback).is_ok() {
+                    first = first.or(Some(at));
+                }
             }
         }
         Ok(first)

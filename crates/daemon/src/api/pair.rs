@@ -46,18 +46,21 @@ async fn history(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refus
 }
 
 /// Takes the partner's units over, although it may be well. The status says what comes of it.
-#[utoipa::path(post, path = "/v1/pair/takeover", responses((status = 200, body = Value), (status = 404, description = "The daemon is no controller of a pair")))]
+#[utoipa::path(post, path = "/v1/pair/takeover", responses((status = 200, body = Value), (status = 409, description = "It is refused: the error says why"), (status = 404, description = "The daemon is no controller of a pair")))]
 async fn takeover(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refused> {
-    order(&daemon, Order::Takeover)
+    order(daemon, Order::Takeover).await
 }
 
 /// Gives the partner's units back to it. The status says what comes of it.
-#[utoipa::path(post, path = "/v1/pair/giveback", responses((status = 200, body = Value), (status = 404, description = "The daemon is no controller of a pair")))]
+#[utoipa::path(post, path = "/v1/pair/giveback", responses((status = 200, body = Value), (status = 409, description = "It is refused: the error says why"), (status = 404, description = "The daemon is no controller of a pair")))]
 async fn giveback(State(daemon): State<Arc<Daemon>>) -> Result<Json<Value>, Refused> {
-    order(&daemon, Order::Giveback)
+    order(daemon, Order::Giveback).await
 }
 
-fn order(daemon: &Daemon, order: Order) -> Result<Json<Value>, Refused> {
-    agent(daemon)?.order(order).map_err(is_silent)?;
-    Ok(Json(json!({ "ordered": order })))
+async fn order(daemon: Arc<Daemon>, order: Order) -> Result<Json<Value>, Refused> {
+    let agent = agent(&daemon)?;
+    match blocking(move || agent.order(order)).await.map_err(is_silent)? {
+        Ok(()) => Ok(Json(json!({ "ordered": order }))),
+        Err(why) => Err(Refused(StatusCode::CONFLICT, why)),
+    }
 }

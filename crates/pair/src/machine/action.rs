@@ -19,6 +19,8 @@ pub enum Action {
     Ask(Job, Ask),
     /// A change of role, or something that an operator must know. No answer.
     Tell(Notice),
+    /// The order that came with the event is not carried out, for this reason.
+    Refuse(String),
 }
 
 /// A question or a deed.

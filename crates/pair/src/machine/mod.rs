@@ -162,6 +162,11 @@ impl Machine {
         (self.partner.beat().copied(), self.partner.is_heard(self.now, &self.plan))
     }
 
+    /// True if the partner's units can be given back to it now.
+    pub fn may_give_back(&self) -> bool {
+        matches!(self.role, Role::Dual { .. }) && self.is_partner_ready()
+    }
+
     /// The LUN as it was last read.
     pub fn view(&self, lun: LunId) -> Option<&View> {
         self.looks.view(lun).map(|seen| &seen.view)
@@ -236,7 +241,42 @@ impl Machine {
         }
     }
 
+    /// Refuses an order. Unlike an alarm it is told each time: whoever gave the order waits.
+    fn refuse(&mut self, why: String) {
+        self.step(format!("an order is refused: {why}"));
+        self.out.push(Action::Refuse(why));
+    }
+
     fn step(&mut self, text: String) {
         self.out.push(Action::Tell(Notice::Step(text)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omit::Omitted;
+    use crate::plan::{Plan, Side, Timings};
+    use crate::reservation::Key;
+
+    /// An alarm is told once a minute: whoever gave the second order waited for words that did not come.
+    #[test]
+    fn an_order_that_makes_no_sense_is_refused_each_time() {
+        let plan = Plan {
+            me: Side::A,
+            keys: [Key(1), Key(2)],
+            links: 1,
+            units: Vec::new(),
+            power: false,
+            timings: Timings::default(),
+            omitted: Omitted::default(),
+        };
+        let mut machine = Machine::new(plan, 0, 1);
+        for at in [10, 20] {
+            let said = machine.handle(at, Event::Wanted(Order::Giveback));
+            let refused =
+                said.iter().any(|action| matches!(action, Action::Refuse(why) if why.contains("DUAL")));
+            assert!(refused, "{said:?}");
+        }
     }
 }

@@ -6,9 +6,15 @@ use super::role::Role;
 use super::{Machine, Purpose};
 use crate::omit::Step;
 use crate::plan::{LunId, QUORUM, UnitId};
+use crate::role::RoleName;
 
 /// The most that a backoff grows.
 const LONGEST_BACKOFF: u32 = 4;
+
+/// The reasons why an order is refused.
+const NO_MONITOR: &str = "no monitor has answered within a second: see that this controller reaches them, and give the order again";
+const NOT_READY: &str = "the partner does not say that it is fenced, runs nothing and reaches a monitor: see 'loligo pair status' there, \
+                         and give the order again";
 
 impl Machine {
     pub(super) fn become_role(&mut self, role: Role) {
@@ -153,6 +159,11 @@ impl Machine {
         if ordered && has_monitor {
             return self.race_for("ordered".to_owned(), failed, true);
         }
+        if let Role::Normal { ordered: ordered @ true, .. } = &mut self.role {
+            // It is not to be carried out hours later.
+            *ordered = false;
+            self.alarm(format!("an order is dropped: {NO_MONITOR}"));
+        }
         match self.partner.verdict(self.now, self.born.max(self.awake), &self.plan) {
             Verdict::Alive => {}
             Verdict::Silent if !has_monitor => {
@@ -275,12 +286,21 @@ impl Machine {
     }
 
     pub(super) fn ordered(&mut self, order: Order) {
+        let (has_monitor, is_ready) = (self.has_monitor(), self.is_partner_ready());
         match (order, &mut self.role) {
+            (Order::Takeover, Role::Normal { .. }) if !has_monitor => self.refuse(NO_MONITOR.to_owned()),
             (Order::Takeover, Role::Normal { ordered, .. }) => *ordered = true,
-            (Order::Giveback, Role::Dual { .. }) => self.begin_giveback("ordered"),
+            (Order::Giveback, Role::Dual { .. }) if is_ready => self.begin_giveback("ordered"),
+            (Order::Giveback, Role::Dual { .. }) => self.refuse(NOT_READY.to_owned()),
             _ => {
+                let needs = match order {
+                    Order::Takeover => RoleName::Normal,
+                    Order::Giveback => RoleName::Dual,
+                };
                 let role = self.role.name();
-                self.alarm(format!("the order {order:?} makes no sense while the role is {role}"));
+                self.refuse(format!(
+                    "the role is {role}, and the order needs {needs}: see 'loligo pair status'"
+                ));
             }
         }
     }

@@ -22,6 +22,7 @@ pub(crate) fn plan(me: Side, omitted: &[Step], power: bool) -> Plan {
         kind: if id == UNITS[2] { UnitKind::Volume } else { UnitKind::Osd(id.0) },
         home: home_of(id),
         luns: luns_of(id).to_vec(),
+        uses: ["cache", "core"][..luns_of(id).len()].to_vec(),
     };
     Plan {
         me,

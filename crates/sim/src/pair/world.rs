@@ -329,6 +329,8 @@ impl World {
             }
             Action::Tell(Notice::Alarm(text)) => self.note(format!("{side} ALARM {text}")),
             Action::Tell(Notice::Step(text)) => self.note(format!("{side} {text}")),
+            // A step tells it as well.
+            Action::Refuse(_) => {}
         }
     }
 

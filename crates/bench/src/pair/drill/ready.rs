@@ -69,6 +69,7 @@ mod tests {
                 running: vec!["osd.1".to_owned()],
                 monitor_age_ms: Some(10),
             }),
+            may_give_back: false,
             units: vec![unit("osd.0", Side::A, "running"), unit("osd.1", Side::B, "away")],
             luns: vec![LunStatus {
                 name: "quorum".to_owned(),
