@@ -76,15 +76,31 @@ fn address(lab: &Lab, name: &str) -> String {
     one["address"].as_str().expect("an address").to_owned()
 }
 
-/// One command of qemu-io on the volume, from the client's host.
-fn client(lab: &Lab, at: &str, command: &str) -> Output {
+/// One command of qemu-io on the volume, from `host`.
+fn client_on(lab: &Lab, host: &str, at: &str, command: &str) -> Output {
     let target = format!("nbd://{at}/");
-    on(lab, "client", &["timeout", "20", "qemu-io", "-f", "raw", "-t", "none", "-c", command, &target])
+    on(lab, host, &["timeout", "20", "qemu-io", "-f", "raw", "-t", "none", "-c", command, &target])
+}
+
+/// The same from the client's host.
+fn client(lab: &Lab, at: &str, command: &str) -> Output {
+    client_on(lab, "client", at, command)
+}
+
+fn reads(out: &Output) -> bool {
+    out.status.success() && !String::from_utf8_lossy(&out.stdout).contains("verification failed")
 }
 
 fn holds(lab: &Lab, at: &str, pattern: u8) -> bool {
-    let out = client(lab, at, &format!("read -P {pattern} 1M 64k"));
-    out.status.success() && !String::from_utf8_lossy(&out.stdout).contains("verification failed")
+    reads(&client(lab, at, &format!("read -P {pattern} 1M 64k")))
+}
+
+/// The process of a lab's daemon.
+fn pid_of(lab: &Lab, name: &str) -> String {
+    let status = lab.status();
+    let daemons = status["daemons"].as_array().expect("daemons");
+    let one = daemons.iter().find(|daemon| daemon["name"] == name);
+    one.unwrap_or_else(|| panic!("no {name} in {daemons:?}"))["pid"].to_string()
 }
 
 #[test]
@@ -121,10 +137,31 @@ fn a_volume_follows_its_array_with_data_and_settings() {
     until("it is served by the new daemon", || holds(&lab, &at, 90));
     assert!(has_role(&lab, "n0b", "NORMAL"), "a daemon alone is no reason for a takeover");
 
+    a_daemon_without_the_array_answers_nothing_old(&lab, &at);
     drills(&lab);
     in_the_daemon(&lab, &at);
     good(lab.run("down", &[]));
     lab.leaves_nothing();
+}
+
+/// The agent stands still, and its daemon lives on with clients that reach it: those of the partner write meanwhile.
+fn a_daemon_without_the_array_answers_nothing_old(lab: &Lab, at: &str) {
+    until("both are well", || has_role(lab, "n0a", "NORMAL") && has_role(lab, "n0b", "NORMAL"));
+    let agent = pid_of(lab, "agent.n0a");
+    // Its host has the address, and leads to its own daemon.
+    let old = || reads(&client_on(lab, "n0a", at, "read -P 90 1M 64k"));
+    good(on(lab, "n0a", &["kill", "-STOP", &agent]));
+    assert!(old(), "the daemon answers while it holds the array");
+    good(pair(lab, "n0b", "takeover", &[]));
+    until("the partner takes writes", || client(lab, at, "write -P 60 1M 64k").status.success());
+    for _ in 0..10 {
+        assert!(!old(), "the old daemon has answered with what was written over");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    good(on(lab, "n0a", &["kill", "-CONT", &agent]));
+    until("units are given back", || pair(lab, "n0b", "giveback", &[]).status.success());
+    until("it is at home", || has_role(lab, "n0a", "NORMAL"));
+    assert!(client(lab, at, "write -P 90 1M 64k").status.success(), "it takes writes at home");
 }
 
 /// Each kind of drill on the pair, with nothing lost.
@@ -153,12 +190,8 @@ fn drills(lab: &Lab) {
 
 /// The agent of n0a as a part of loligod: the commands, the API and the metrics ask it.
 fn in_the_daemon(lab: &Lab, at: &str) {
-    let status = lab.status();
-    let daemons = status["daemons"].as_array().expect("daemons");
     for name in ["agent.n0a", "loligod.n0a"] {
-        let one = daemons.iter().find(|daemon| daemon["name"] == name);
-        let pid = one.unwrap_or_else(|| panic!("no {name} in {daemons:?}"))["pid"].to_string();
-        good(on(lab, "n0a", &["kill", "-9", &pid]));
+        good(on(lab, "n0a", &["kill", "-9", &pid_of(lab, name)]));
     }
     let folder = lab.dir.join("n0a");
     let file = folder.join("with-pair.toml");

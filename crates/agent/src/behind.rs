@@ -73,7 +73,7 @@ impl Behind {
         let is_dead = matches!(rustix::fs::stat(&self.mount), Err(Errno::NOTCONN | Errno::CONNABORTED));
         made.or_else(|why| if is_dead { Ok(()) } else { Err(why) })
             .with_context(|| format!("making {}", self.mount.display()))?;
-        self.volume.try_start(cancel)?;
+        self.volume.try_start(cancel, None)?;
         let now = self.mounted_now();
         self.mounted = Some(now.with_context(|| format!("nothing is mounted on {}", self.mount.display()))?);
         Ok(())

@@ -6,7 +6,8 @@ use crate::luns::Luns;
 use crate::monitors::{Monitors, greets};
 use crate::power;
 use crate::runner::Runner;
-use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job, Order};
+use loligo_pair::lease::WAITED;
+use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job, Order, Proof};
 use loligo_pair::plan::{LunId, Side, UnitId};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ pub enum Word {
 /// A question to the thread of a unit.
 #[derive(Debug)]
 enum UnitAsk {
-    Start(Job, Vec<(LunId, loligo_pair::machine::Proof)>),
+    Start(Job, Vec<(LunId, Proof)>),
     Kill(Job),
     Stop(Job),
 }
@@ -85,6 +86,7 @@ impl Executor {
                 cancel,
                 words: words.clone(),
                 luns: luns.clone(),
+                born: Instant::now(),
             };
             thread.found();
             std::thread::Builder::new().name(thread.runner.name()).spawn(move || thread.run(&asks))?;
@@ -213,6 +215,8 @@ struct UnitThread {
     cancel: Cancel,
     words: Sender<Word>,
     luns: Luns,
+    /// What an agent before this one has begun to wait for is not known.
+    born: Instant,
 }
 
 impl UnitThread {
@@ -258,13 +262,14 @@ impl UnitThread {
             self.found();
         }
         // The address is announced by the owner alone.
-        if self.is_up && self.runner.is_shut() && self.holds_all() {
+        let has_waited = self.born.elapsed() > WAITED;
+        if self.is_up && self.runner.is_shut() && has_waited && self.holds_all() {
             self.runner.open();
         }
     }
 
     fn holds_all(&self) -> bool {
-        let proof = loligo_pair::machine::Proof::Held;
+        let proof = Proof::Held;
         self.its_luns.iter().all(|lun| self.luns.prove(*lun, proof).is_ok())
     }
 
@@ -275,20 +280,20 @@ impl UnitThread {
         }
     }
 
-    fn start(&mut self, needs: &[(LunId, loligo_pair::machine::Proof)]) -> Answer {
+    fn start(&mut self, needs: &[(LunId, Proof)]) -> Answer {
         for (lun, proof) in needs {
             if let Err(why) = self.luns.prove(*lun, *proof) {
                 return Answer::Failed(why);
             }
         }
-        self.runner.start(&self.cancel)
+        // The partner's daemon may live on: it answers for as long as the array's last word counts there.
+        let takes_over = needs.iter().any(|(_, proof)| *proof == Proof::Sole);
+        self.runner.start(&self.cancel, takes_over.then(|| Instant::now() + WAITED))
     }
 
     /// The process may have ended because the array refuses this side.
     fn fenced(&self) -> Option<Cause> {
-        let is_lost = |lun: &LunId| {
-            matches!(self.luns.prove(*lun, loligo_pair::machine::Proof::Held), Err(Failure::NotMine(_)))
-        };
+        let is_lost = |lun: &LunId| matches!(self.luns.prove(*lun, Proof::Held), Err(Failure::NotMine(_)));
         self.its_luns.iter().any(is_lost).then_some(Cause::Fenced)
     }
 }

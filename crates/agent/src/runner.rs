@@ -7,6 +7,7 @@ use crate::volume::Volume;
 use anyhow::Result;
 use loligo_pair::machine::{Answer, Cause};
 use loligo_pair::plan::Side;
+use std::time::Instant;
 
 /// A unit on one side.
 #[derive(Debug)]
@@ -53,11 +54,12 @@ impl Runner {
         }
     }
 
-    /// Starts it; one that runs already is this side's, and is taken on.
-    pub fn start(&mut self, cancel: &Cancel) -> Answer {
+    /// Starts it; one that runs already is this side's, and is taken on. Clients of a volume come at `open_at`, if there is such a
+    /// time; an OSD asks the other OSDs whether the partner's may still answer.
+    pub fn start(&mut self, cancel: &Cancel, open_at: Option<Instant>) -> Answer {
         match self {
             Runner::Osd(osd) => osd.start(cancel),
-            Runner::Volume(volume) => volume.start(cancel),
+            Runner::Volume(volume) => volume.start(cancel, open_at),
         }
     }
 

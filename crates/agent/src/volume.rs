@@ -124,9 +124,9 @@ impl Volume {
         is_here
     }
 
-    /// Starts it, and has clients come; one that is served already is taken on.
-    pub fn start(&mut self, cancel: &Cancel) -> Answer {
-        match self.try_start(cancel) {
+    /// Starts it, and has clients come, not before `open_at`; one that is served already is taken on.
+    pub fn start(&mut self, cancel: &Cancel, open_at: Option<Instant>) -> Answer {
+        match self.try_start(cancel, open_at) {
             Ok(()) => Answer::Done,
             Err(why) => Answer::Failed(self.blame(&why)),
         }
@@ -136,7 +136,11 @@ impl Volume {
     ///
     /// # Errors
     /// If it is refused, does not come in time, or is cancelled.
-    pub(crate) fn try_start(&self, cancel: &Cancel) -> Result<()> {
+    pub(crate) fn try_start(&self, cancel: &Cancel, open_at: Option<Instant>) -> Result<()> {
+        if self.floating.is_none() {
+            // Clients can come as soon as it is served.
+            wait_for(open_at, cancel)?;
+        }
         let definition = self.effective()?;
         let daemon = self.daemon()?;
         let begun = Instant::now();
@@ -176,6 +180,7 @@ impl Volume {
             );
             std::thread::sleep(LOOK);
         }
+        wait_for(open_at, cancel)?;
         self.open_doors(&daemon)
     }
 
@@ -348,6 +353,14 @@ impl Volume {
             None => Ok(()),
         }
     }
+}
+
+fn wait_for(at: Option<Instant>, cancel: &Cancel) -> Result<()> {
+    while at.is_some_and(|at| Instant::now() < at) {
+        cancel.check()?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// The array has given the volume's devices to the partner.

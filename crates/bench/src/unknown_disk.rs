@@ -62,6 +62,7 @@ impl UnknownDisk {
             listeners: Vec::new(),
             core: CoreSource::Device(Box::new(disk)),
             lease: None,
+            array: None,
             backend: Backend::Uncached,
         })?;
         let serve = |session| running.handle().serve_mount(0, session);

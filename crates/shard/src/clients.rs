@@ -85,6 +85,31 @@ struct Mounted {
     armed: bool,
 }
 
+/// The leases by which answers leave.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leases {
+    /// That of an image that is the core.
+    pub(crate) core: Option<Arc<Lease>>,
+    /// That of arrays which two controllers share.
+    pub(crate) array: Option<Arc<Lease>>,
+}
+
+impl Leases {
+    /// The worth of an answer that leaves now: that of the worse.
+    fn now(&self) -> Hold {
+        let all = [&self.core, &self.array].into_iter().flatten();
+        all.fold(Hold::Valid, |worst, lease| match (worst, lease.now()) {
+            (Hold::Lost, _) | (_, Hold::Lost) => Hold::Lost,
+            (Hold::Expired, _) | (_, Hold::Expired) => Hold::Expired,
+            (Hold::Valid, Hold::Valid) => Hold::Valid,
+        })
+    }
+
+    fn has_lost_array(&self) -> bool {
+        self.array.as_ref().is_some_and(|lease| lease.now() == Hold::Lost)
+    }
+}
+
 /// All who ask one thread.
 #[derive(Debug)]
 pub(crate) struct Clients {
@@ -94,7 +119,7 @@ pub(crate) struct Clients {
     queues: Vec<Option<Queue>>,
     /// Likewise.
     mounts: Vec<Option<Mounted>>,
-    lease: Option<Arc<Lease>>,
+    leases: Leases,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
     /// An array has given a device to another host.
@@ -102,16 +127,15 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
+    pub(crate) fn new(server: Server, leases: Leases) -> Clients {
         let (queues, mounts) = (Vec::new(), Vec::new());
         let (locals, held) = (LocalClients::default(), Vec::new());
-        Clients { server, locals, queues, mounts, lease, held, is_expelled: false }
+        Clients { server, locals, queues, mounts, leases, held, is_expelled: false }
     }
 
     /// Lets answers go that could not before.
     pub(crate) fn look_at_lease(&mut self) {
-        let Some(lease) = &self.lease else { return };
-        if !self.held.is_empty() && lease.now() != Hold::Expired {
+        if !self.held.is_empty() && self.leases.now() != Hold::Expired {
             for reply in std::mem::take(&mut self.held) {
                 self.answer(reply);
             }
@@ -212,11 +236,16 @@ impl Answers for Clients {
 
     fn answer(&mut self, mut reply: Reply) {
         // A stop of this thread may lie between the beginning of the turn and now.
-        match self.lease.as_ref().map_or(Hold::Valid, |l| l.now()) {
+        match self.leases.now() {
             Hold::Valid => {}
             Hold::Expired => return self.held.push(reply),
             // It was done for a core that is another's by now.
-            Hold::Lost => reply.result = Err(ReqError::Shutdown),
+            Hold::Lost => {
+                reply.result = Err(ReqError::Shutdown);
+                if self.leases.has_lost_array() && !self.is_expelled {
+                    self.expel();
+                }
+            }
         }
         match Source::of(reply.id) {
             Source::Connection { .. } if self.is_expelled => self.server.hang_up(None),

@@ -1,6 +1,6 @@
 //! From an opened volume to running threads, and back.
 
-use crate::clients::Clients;
+use crate::clients::{Clients, Leases};
 use crate::devices::MOST;
 use crate::engine_setup::{self, EngineSetup};
 use crate::message::{Command, Handle, ThreadMailbox};
@@ -77,6 +77,8 @@ pub struct Plan {
     pub core: CoreSource,
     /// Answers leave only while it holds.
     pub lease: Option<Arc<Lease>>,
+    /// The same for arrays that it lies on; clients of the network are hung up on once it is lost.
+    pub array: Option<Arc<Lease>>,
     /// Cached or not.
     pub backend: Backend,
 }
@@ -183,7 +185,7 @@ struct Seat {
     limits: Limits,
     tls: Option<TlsContext>,
     listeners: Vec<Listener>,
-    lease: Option<Arc<Lease>>,
+    leases: Leases,
     setup: EngineSetup,
     boxes: Arc<[ThreadMailbox]>,
 }
@@ -216,7 +218,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             limits: limits.clone(),
             tls: plan.tls.clone(),
             listeners: std::mem::take(&mut listeners),
-            lease: plan.lease.clone(),
+            leases: Leases { core: plan.lease.clone(), array: plan.array.clone() },
             setup,
             boxes: boxes.clone(),
         };
@@ -262,7 +264,7 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLoc
     }
     let engine = seat.setup.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
-    let clients = Clients::new(server, seat.lease);
+    let clients = Clients::new(server, seat.leases);
     let mut reactor = Reactor::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
     let result = reactor.run().map(|()| match &reactor.engine {

@@ -57,6 +57,7 @@ fn running(core: CoreSource, backend: Backend) -> Running {
         listeners: Vec::new(),
         core,
         lease: None,
+        array: None,
         backend,
     };
     start(plan).expect("threads")

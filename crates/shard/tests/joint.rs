@@ -129,6 +129,7 @@ impl Rig {
             listeners: Vec::new(),
             core: CoreSource::Device(Box::new(device)),
             lease: None,
+            array: None,
             backend: Backend::Cached {
                 cache: CacheDevice::from(self.cache.clone()),
                 engines: self.recovered(),

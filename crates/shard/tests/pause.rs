@@ -54,6 +54,7 @@ fn bare(device: Box<dyn Device + Send>) -> Running {
         listeners: Vec::new(),
         core: CoreSource::Device(device),
         lease: None,
+        array: None,
         backend: Backend::Uncached,
     };
     start(plan).expect("a thread")

@@ -1,6 +1,8 @@
 //! The reservation of an array that two controllers share. A lock of this host says nothing of the other one: the array's own word
 //! says whose a device is.
 
+mod holding;
+
 use crate::cache;
 use crate::options::{CacheOptions, ReservationKey, ServeOptions};
 use crate::pool::PoolSpec;
@@ -12,6 +14,8 @@ use loligo_pair::reservation::Key;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
+
+pub(crate) use holding::Holding;
 
 /// The time that an array has to say whose it is.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -71,7 +75,7 @@ pub(crate) fn is_alone(o: &ServeOptions, c: &CacheOptions) -> bool {
 fn look(path: &Path) -> Result<Option<Shown>, FenceError> {
     let (send, answer) = channel();
     let at = path.to_owned();
-    let ask = move || drop(send.send(BlockFence::open(&at).and_then(|mut fence| fence.read())));
+    let ask = move || drop(send.send(shown_of(&at)));
     let lun = path.display().to_string();
     // One that does not answer is left behind with its thread.
     let asked = std::thread::Builder::new().name("reservation".to_owned()).spawn(ask);
@@ -86,6 +90,11 @@ fn look(path: &Path) -> Result<Option<Shown>, FenceError> {
     }
 }
 
+/// Keys and holder of a device, by its array. Waits as long as that takes.
+fn shown_of(path: &Path) -> Result<Shown, FenceError> {
+    BlockFence::open(path).and_then(|mut fence| fence.read())
+}
+
 /// A file that nobody models has no such attribute.
 fn has_none(why: &FenceError) -> bool {
     match why {
@@ -95,18 +104,25 @@ fn has_none(why: &FenceError) -> bool {
     }
 }
 
+/// Tells whether `mine` holds a LUN; the error is the reason if it does not.
+fn holds(mine: Key, shown: &Shown) -> Result<(), String> {
+    let key = mine.0;
+    match shown.held {
+        Some((holder, kind)) if holder == mine && kind == KIND && shown.keys.contains(&mine) => Ok(()),
+        Some((holder, kind)) if holder == mine && kind != KIND => {
+            Err(format!("this controller holds it as {kind:?}"))
+        }
+        Some((holder, _)) => Err(format!("key {:#x} holds it, and this controller's is {key:#x}", holder.0)),
+        None => Err(format!("nobody holds it, and this controller's key is {key:#x}")),
+    }
+}
+
 fn refuse(path: &Path, mine: Key, shown: Result<Option<Shown>, FenceError>) -> Result<()> {
-    let (path, key) = (path.display(), mine.0);
+    let path = path.display();
     let why = match shown {
-        Ok(Some(shown)) => match shown.held {
-            Some((holder, kind)) if holder == mine && kind == KIND && shown.keys.contains(&mine) => {
-                return Ok(());
-            }
-            Some((holder, kind)) if holder == mine && kind != KIND => {
-                format!("this controller holds it as {kind:?}")
-            }
-            Some((holder, _)) => format!("key {:#x} holds it, and this controller's is {key:#x}", holder.0),
-            None => format!("nobody holds it, and this controller's key is {key:#x}"),
+        Ok(Some(shown)) => match holds(mine, &shown) {
+            Ok(()) => return Ok(()),
+            Err(why) => why,
         },
         Ok(None) => "it has no reservation that can be read".to_owned(),
         Err(why) => why.to_string(),

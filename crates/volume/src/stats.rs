@@ -37,6 +37,12 @@ pub fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<Stri
     if let Some(why) = app.with_image(|kept| no_lease(kept.image.lease.now(), kept.image.lacks())).flatten() {
         return Some(why);
     }
+    if app.array_lease() == Some(Hold::Expired) {
+        return Some(
+            "its array has not said for a second that this controller holds it: requests wait until it does, look at the array and its paths"
+                .to_owned(),
+        );
+    }
     let Some(snapshots) = snapshots else {
         return Some(format!("a thread of it has not answered for {} s: a device hangs", ANSWER.as_secs()));
     };

@@ -15,6 +15,7 @@ use crate::options::ServeOptions;
 use crate::pool::Governing;
 use crate::rbd::HeldImage;
 use crate::refusals::{self, Refusals};
+use crate::reservation::Holding;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
 use crate::volume_state::{Keeping, VolumeState};
@@ -67,6 +68,8 @@ pub struct Volume {
     _api: Box<dyn ServedApi>,
     /// With a share of a pool: it grows and shrinks as long.
     governing: Option<Governing>,
+    /// Where it lies on arrays that two controllers share: until it has ended.
+    holding: Option<Holding>,
 }
 
 /// Promises made to its clients at the start, which hold whatever is put under them.
@@ -191,7 +194,8 @@ impl Volume {
         // Whoever opens or stops a device waits for what its volume answers.
         self.kernel.renew(&app.handle, || {
             let waits = |s: &Snapshot| s.poisoned.is_some() || s.fallback == Some(FallbackState::Waiting);
-            app.lease().is_none_or(|now| now == Hold::Valid) && !app.handle.snapshots().iter().any(waits)
+            let is_held = |lease: Option<Hold>| lease.is_none_or(|now| now == Hold::Valid);
+            is_held(app.lease()) && is_held(app.array_lease()) && !app.handle.snapshots().iter().any(waits)
         })
     }
 

@@ -9,7 +9,7 @@ use crate::refusals;
 use crate::served_label::ServedLabel;
 use anyhow::Result;
 use loligo_block::keyed;
-use loligo_block::lease::Hold;
+use loligo_block::lease::{Hold, Lease};
 use loligo_block::mirror::{Mirror, MirrorView};
 use loligo_block::silence::{Cause, Silence};
 use loligo_ceph::AttachedImage;
@@ -89,6 +89,8 @@ pub struct VolumeState {
     mirror: Option<Mirror>,
     /// The parts by which it is ended at once.
     ends: Ends,
+    /// The lease of the arrays that it lies on, if two controllers share them.
+    array: Option<Arc<Lease>>,
     /// The sockets that clients may come by.
     doors: Doors,
 }
@@ -153,6 +155,7 @@ impl VolumeState {
             tls: None,
             mirror: None,
             ends: Ends::default(),
+            array: None,
             doors: Doors::default(),
         }
     }
@@ -197,6 +200,16 @@ impl VolumeState {
     /// The same with what an end at once must reach.
     pub(crate) fn ended_by(self, ends: Ends) -> VolumeState {
         VolumeState { ends, ..self }
+    }
+
+    /// The same on arrays that two controllers share.
+    pub(crate) fn held_by(self, array: Option<Arc<Lease>>) -> VolumeState {
+        VolumeState { array, ..self }
+    }
+
+    /// The worth of the array's last word that this controller holds it; nothing: it lies on no array that others share.
+    pub(crate) fn array_lease(&self) -> Option<Hold> {
+        self.array.as_ref().map(|lease| lease.now())
     }
 
     /// The reason why its devices are not asked for anything any more, once that is so.

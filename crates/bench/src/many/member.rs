@@ -44,6 +44,7 @@ impl Member {
             listeners: Vec::new(),
             core: CoreSource::File(core.clone(), disk.into()),
             lease: None,
+            array: None,
             backend: Backend::Cached { cache, engines: cores, data_start: sb.data_start },
         })?;
         let governing = pool.govern(share.clone(), running.handle().clone())?;

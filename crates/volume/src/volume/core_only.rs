@@ -65,6 +65,7 @@ impl Volume {
         match settled {
             Ok(noted) => {
                 self.core_only = true;
+                self.asks_of_its_arrays();
                 // A thread that has ended is found out elsewhere.
                 let _ = handle.control(&Control::Confirm);
                 let wiped = noted.contains(&WIPED);

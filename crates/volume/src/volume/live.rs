@@ -48,6 +48,7 @@ use crate::hung_device;
 use crate::labelled_core::LabelledCore;
 use crate::last_cache::LastCache;
 use crate::memory::Memory;
+use crate::options::ServeOptions;
 use crate::signals::StopSignals;
 use crate::volume_state::cached_by;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -412,6 +413,17 @@ impl Volume {
         }
     }
 
+    /// The arrays are asked of the devices that it is served from now.
+    pub(super) fn asks_of_its_arrays(&self) {
+        let Some(holding) = &self.holding else { return };
+        let cache = self.options.cache.clone().filter(|_| !self.core_only);
+        if let Err(why) = holding.cover(&ServeOptions { cache, ..self.options.clone() }) {
+            say!(
+                "warning: the arrays are asked of the devices that it had before: {why:#}. Requests may wait; start the volume again"
+            );
+        }
+    }
+
     /// Notes that the engines are bare; the result, in words.
     fn is_bare(&mut self, cache: &LastCache) -> String {
         let size = self.app.info().size;
@@ -422,6 +434,7 @@ impl Volume {
         let o = &mut self.options;
         (o.cache, o.data_offset) = (None, None);
         o.params.clear();
+        self.asks_of_its_arrays();
         self.app.is_now(|info| cached_by(info, &self.options, None));
         let more = self.left.core.identity.size - size;
         match more {

@@ -22,11 +22,13 @@ use crate::options::{CacheOptions, ServeOptions, check};
 use crate::pool::Governing;
 use crate::rbd::{self, HeldImage, ImageGuard};
 use crate::refusals::Refusals;
+use crate::reservation::Holding;
 use crate::signals::{CutOff, StopSignals};
 use crate::ublk::Devices;
 use crate::volume_state::{Ends, Keeping, VolumeState, info_of};
 use crate::{block, control_socket, reservation, stats, stop};
 use anyhow::Result;
+use loligo_block::lease::{Lease, boottime};
 use loligo_block::{DeviceSpec, Geometry, keyed};
 use loligo_client::outcome::Absent;
 use loligo_export::blockdev::{BlockDevice, Claim};
@@ -56,7 +58,10 @@ impl Volume {
         let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
         let mut claimed = Claimed::of(&options, signals)?;
         // Before anything is opened: its locks end at this host.
+        let asked = boottime();
         reservation::check(&options)?;
+        let holding = Holding::begin(&options, signals.silence(), asked)?;
+        let array = holding.as_ref().map(Holding::lease);
         let mut opened = Opened::of(&options, signals)?;
         Phase::Core.is_over()?;
         let mut prepared = opened.prepare(&options, signals)?;
@@ -75,7 +80,7 @@ impl Volume {
         let info = info_of(&options, held.as_ref(), claimed.specs(&options), prepared.export.size);
         let promised = prepared.promised();
         let (export, turns) = (prepared.export.clone(), prepared.turns);
-        let running = match prepared.run(&mut claimed, &opened, tls.clone(), signals) {
+        let running = match prepared.run(&mut claimed, (&opened, array.clone()), tls.clone(), signals) {
             Ok(running) => running,
             Err(why) => {
                 // Some of them may have begun: cache, label and note stay as after a crash, from which the next start recovers.
@@ -96,6 +101,7 @@ impl Volume {
             VolumeState::new(info, running.handle().clone(), kept, mark)
                 .with_tls(tls)
                 .ended_by(ends)
+                .held_by(array)
                 .mirrored_by(held.as_ref().and_then(|h| h.file.mirror().cloned()))
                 .listening(Doors::of(&options)),
         );
@@ -132,6 +138,7 @@ impl Volume {
             expired: false,
             _api: api,
             governing,
+            holding,
         })
     }
 }
@@ -382,7 +389,7 @@ impl Prepared {
     fn run(
         self,
         claimed: &mut Claimed,
-        opened: &Opened,
+        (opened, array): (&Opened, Option<Arc<Lease>>),
         tls: Option<TlsContext>,
         signals: &StopSignals,
     ) -> Result<Running> {
@@ -397,6 +404,7 @@ impl Prepared {
             listeners: std::mem::take(&mut claimed.listeners),
             core: opened.core.source(),
             lease: opened.image.as_ref().map(|i| i.image().lease.clone()),
+            array,
             backend: self.backend,
         };
         signals.started();

@@ -118,6 +118,7 @@ impl Volume {
             }
         }
         self.poisoned = false;
+        self.asks_of_its_arrays();
         self.app.is_now(|info| cached_by(info, &self.options, self.left.held.as_ref()));
         let path = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
         Ok(format!("attached: {path}, mode {}", mode.name()))
