@@ -2,35 +2,24 @@
 //! says whose a device is.
 
 mod holding;
+mod word;
 
-use crate::cache;
 use crate::options::{CacheOptions, ReservationKey, ServeOptions};
 use crate::pool::PoolSpec;
 use anyhow::{Result, bail};
 use loligo_block::keys::RESERVATION;
 use loligo_block::{DeviceFile, keyed};
-use loligo_pair::fence::{BlockFence, Fence, FenceError, KIND, Shown};
+use loligo_pair::fence::{FenceError, Shown};
 use loligo_pair::reservation::Key;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 pub(crate) use holding::Holding;
+use word::{devices, holds, shown_of};
 
 /// The time that an array has to say whose it is.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// The devices of `o` that others may share: a pool stands for its shares.
-fn devices(o: &ServeOptions) -> Result<Vec<PathBuf>> {
-    let mirror = o.cache.as_ref().and_then(|c| c.mirror.as_ref()).map(|m| m.path.clone());
-    // A leg that is not there is not opened; the other's label says whether it may be done without.
-    let mirror = mirror.filter(|path| path.exists());
-    let cache = o.cache.as_ref().filter(|c| cache::is_there(c)).map(|c| c.path.clone());
-    let cache = cache.filter(|path| path.exists() || o.cache.as_ref().is_some_and(|c| c.mirror.is_none()));
-    let cache = cache.map(|path| Ok::<_, anyhow::Error>(PoolSpec::of(&path)?.map_or(path, |pool| pool.path)));
-    let core = o.core.path().filter(|path| path.exists()).map(Path::to_owned);
-    Ok(cache.transpose()?.into_iter().chain(mirror).chain(core).collect())
-}
 
 /// Refuses to open what `o` names where it has a key, and an array does not say that this key holds it. Nothing is opened, read or
 /// written for that but the array's answer.
@@ -90,30 +79,12 @@ fn look(path: &Path) -> Result<Option<Shown>, FenceError> {
     }
 }
 
-/// Keys and holder of a device, by its array. Waits as long as that takes.
-fn shown_of(path: &Path) -> Result<Shown, FenceError> {
-    BlockFence::open(path).and_then(|mut fence| fence.read())
-}
-
 /// A file that nobody models has no such attribute.
 fn has_none(why: &FenceError) -> bool {
     match why {
         FenceError::Unsupported { .. } => true,
         FenceError::Io { why, .. } => why.raw_os_error() == Some(libc::ENODATA),
         _ => false,
-    }
-}
-
-/// Tells whether `mine` holds a LUN; the error is the reason if it does not.
-fn holds(mine: Key, shown: &Shown) -> Result<(), String> {
-    let key = mine.0;
-    match shown.held {
-        Some((holder, kind)) if holder == mine && kind == KIND && shown.keys.contains(&mine) => Ok(()),
-        Some((holder, kind)) if holder == mine && kind != KIND => {
-            Err(format!("this controller holds it as {kind:?}"))
-        }
-        Some((holder, _)) => Err(format!("key {:#x} holds it, and this controller's is {key:#x}", holder.0)),
-        None => Err(format!("nobody holds it, and this controller's key is {key:#x}")),
     }
 }
 
@@ -136,6 +107,7 @@ fn refuse(path: &Path, mine: Key, shown: Result<Option<Shown>, FenceError>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use loligo_pair::fence::KIND;
     use loligo_pair::reservation::Kind;
 
     fn shown(keys: &[u64], held: Option<(u64, Kind)>) -> Result<Option<Shown>, FenceError> {

@@ -1,8 +1,8 @@
 //! The array's word that this controller holds what a volume lies on, asked for again and again. Answers to clients leave only while
 //! that word is young: an array refuses the writes of a controller that it has fenced, and lets it read.
 
-use super::{holds, shown_of};
 use crate::options::{ReservationKey, ServeOptions};
+use crate::reservation::word::{devices, holds, shown_of};
 use anyhow::Result;
 use loligo_block::lease::{Lease, boottime};
 use loligo_block::silence::{Cause, Silence};
@@ -28,7 +28,7 @@ pub(crate) struct Holding {
 
 impl Holding {
     /// Asks the arrays of `o` from now on; nothing: they are this host's alone. Devices with `silence` fall silent once another
-    /// controller has one. `asked` ([`boottime`]) lies before [`super::check`].
+    /// controller has one. `asked` ([`boottime`]) lies before the first question.
     ///
     /// # Errors
     /// If there can be no thread, or a device cannot be looked at.
@@ -50,7 +50,7 @@ impl Holding {
     /// # Errors
     /// If there can be no thread, or a device cannot be looked at.
     pub(crate) fn cover(&self, o: &ServeOptions) -> Result<()> {
-        let devices: Vec<_> = super::devices(o)?.into_iter().map(Some).collect();
+        let devices: Vec<_> = devices(o)?.into_iter().map(Some).collect();
         let wanted = if devices.is_empty() { vec![None] } else { devices };
         let mut watches = self.watches.lock();
         watches.retain(|device, _| wanted.contains(device));
