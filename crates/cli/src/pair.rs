@@ -78,8 +78,8 @@ enum Command {
     /// Make this controller one of a pair
     ///
     /// Registers its key on all LUNs and reserves its own. Gives the cluster what a pair needs: a CRUSH chassis with a host for
-    /// each controller, the rule 'dual' which puts no two copies into one chassis, and two options
-    /// (osd_crush_update_on_start=false, mon_osd_down_out_subtree_limit=host). Pools use the rule once you say so.
+    /// each controller, the rule 'dual' which puts no two copies into one chassis, and options without which a takeover moves data
+    /// or waits: --dry-run shows them. Pools use the rule once you say so.
     ///
     /// To be run once on each controller, before its agent. The second of them proves that the array refuses a write of a
     /// controller that is not registered. A LUN with a stranger's key is refused.
@@ -92,6 +92,9 @@ enum Command {
         /// Take this controller's registrations away, and set the options back; OSDs keep their place in the CRUSH map
         #[arg(long)]
         undo: bool,
+        /// Leave this option of the cluster as it is (repeatable); give it on both controllers
+        #[arg(long, value_name = "OPTION", conflicts_with = "undo")]
+        leave: Vec<String>,
         #[command(flatten)]
         json: Json,
     },
@@ -157,7 +160,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 flush_output();
             })?;
         }
-        Command::Setup { of, dry_run, undo, json } => set_up(&of, dry_run, undo, json)?,
+        Command::Setup { of, dry_run, undo, leave, json } => set_up(&of, dry_run, undo, &leave, json)?,
         Command::Status { of, json } => {
             let status = of.agent()?.status()?;
             show(json, &status, || print_status(&status))?;
@@ -173,11 +176,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn set_up(of: &Of, dry_run: bool, undo: bool, json: Json) -> Result<()> {
+fn set_up(of: &Of, dry_run: bool, undo: bool, leave: &[String], json: Json) -> Result<()> {
     let config = of.read()?;
     let done = match undo {
         true => setup::unregister(&config, of.side()?, dry_run)?,
-        false => setup::register(&config, of.side()?, dry_run)?,
+        false => setup::register(&config, of.side()?, leave, dry_run)?,
     };
     let words = || {
         let would = if dry_run { "would be: " } else { "" };

@@ -18,12 +18,13 @@ use loligo_pair::plan::{LunId, QUORUM, Side};
 use loligo_pair::reservation::Key;
 use std::sync::Arc;
 
-/// Registers `me` on all LUNs, reserves its own, and sets the cluster up. Nothing is changed if `dry`.
+/// Registers `me` on all LUNs, reserves its own, and sets the cluster up but for the options in `leave`. Nothing is changed if `dry`.
 ///
 /// # Errors
-/// If the cluster refuses, or a LUN has no reservations, a stranger's key, or does not refuse a write that it should.
-pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
+/// If the cluster refuses, `leave` names an unknown option, or a LUN has no reservations, a stranger's key, or does not refuse a write that it should.
+pub fn register(config: &PairConfig, me: Side, leave: &[String], dry: bool) -> Result<Vec<Done>> {
     let config = Arc::new(config.clone());
+    let cluster = Cluster::new(&config, me, leave, dry)?;
     let luns = Luns::new(config.clone(), me)?;
     let plan = config.plan(me)?;
     let mine = plan.mine();
@@ -38,7 +39,7 @@ pub fn register(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>> {
     for osd in &config.osd {
         Osd::new(&config, osd, me)?.check_luns()?;
     }
-    done.extend(Cluster::new(&config, me, dry).set_up()?);
+    done.extend(cluster.set_up()?);
     for (lun, home) in all {
         let mut fence = luns.open(lun)?;
         let name = fence.name();
@@ -138,6 +139,6 @@ pub fn unregister(config: &PairConfig, me: Side, dry: bool) -> Result<Vec<Done>>
             }
         }
     }
-    done.extend(Cluster::new(&config, me, dry).set_back()?);
+    done.extend(Cluster::new(&config, me, &[], dry)?.set_back()?);
     Ok(done)
 }
