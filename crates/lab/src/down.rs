@@ -61,6 +61,10 @@ pub(crate) fn stop(state: &mut State) {
     };
     // All agents at once: none is to take over from another.
     end(&kind("agent."), LIMIT);
+    if state.config.cache.is_none() {
+        // Their volumes lie on images: without the OSDs they would wait to give them back.
+        end(&kind("loligod."), LIMIT);
+    }
     // A daemon waits for the OSDs that stand on its volumes.
     let osds = inside(state, |_| true).into_iter().filter(|p| osds::osd_of(p.pid).is_some());
     end(&osds.collect::<Vec<_>>(), LIMIT);
