@@ -221,6 +221,9 @@ struct UnitThread {
 
 impl UnitThread {
     fn run(mut self, asks: &Receiver<UnitAsk>) {
+        if !self.is_up {
+            self.runner.clear();
+        }
         loop {
             let (job, answer) = match asks.recv_timeout(LOOK) {
                 Ok(UnitAsk::Start(job, needs)) => {
@@ -262,8 +265,9 @@ impl UnitThread {
             self.found();
         }
         // The address is announced by the owner alone.
-        let has_waited = self.born.elapsed() > WAITED;
-        if self.is_up && self.runner.is_shut() && has_waited && self.holds_all() {
+        // A look whether it is shut binds its sockets, if the address is there.
+        let may_open = self.is_up && self.born.elapsed() > WAITED;
+        if may_open && self.runner.is_shut() && self.holds_all() {
             self.runner.open();
         }
     }

@@ -79,6 +79,14 @@ impl Runner {
         }
     }
 
+    /// Takes away what an agent before this one has left of a unit that does not run here.
+    pub fn clear(&self) {
+        match self {
+            Runner::Osd(_) => {}
+            Runner::Volume(volume) => volume.clear(),
+        }
+    }
+
     /// Has clients come.
     pub fn open(&self) {
         match self {

@@ -117,11 +117,28 @@ impl Volume {
         }
     }
 
-    /// True if the daemon serves it, or is about to.
+    /// True if the daemon serves it, or is about to; also if it does not answer: one that stands still goes on with what it had.
     pub fn is_here(&self) -> bool {
-        let is_here = matches!(self.look(), Found::Is(Status::Starting | Status::Serving | Status::Stopping));
-        self.note_clients(is_here);
-        is_here
+        let found = self.look();
+        self.noted(&found) || matches!(found, Found::Unknown(_))
+    }
+
+    fn is_served(&self) -> bool {
+        self.noted(&self.look())
+    }
+
+    /// Has clients noted if it is served; whether it is.
+    fn noted(&self, found: &Found) -> bool {
+        let is_served = matches!(found, Found::Is(Status::Starting | Status::Serving | Status::Stopping));
+        self.note_clients(is_served);
+        is_served
+    }
+
+    /// Takes away the address that a daemon or an agent before this one has left. Nobody is answered there.
+    pub fn clear(&self) {
+        if let Err(why) = self.close_doors() {
+            tracing::warn!(volume = self.name, "its address is left on this host: {why:#}");
+        }
     }
 
     /// Starts it, and has clients come, not before `open_at`; one that is served already is taken on.
@@ -137,18 +154,21 @@ impl Volume {
     /// # Errors
     /// If it is refused, does not come in time, or is cancelled.
     pub(crate) fn try_start(&self, cancel: &Cancel, open_at: Option<Instant>) -> Result<()> {
-        if self.floating.is_none() {
+        let definition = self.effective()?;
+        if self.floating.is_none() || definition.listen.iter().any(|listen| !listen.contains("when-told")) {
             // Clients can come as soon as it is served.
             wait_for(open_at, cancel)?;
         }
-        let definition = self.effective()?;
         let daemon = self.daemon()?;
         let begun = Instant::now();
         let mut was_made = false;
         loop {
             cancel.check()?;
             match self.look() {
-                Found::Is(Status::Serving) => break,
+                Found::Is(Status::Serving) => {
+                    self.is_the_pairs(&daemon)?;
+                    break;
+                }
                 // It may be started with its host, a little later than this agent.
                 Found::NoDaemon => {}
                 Found::Is(Status::Starting | Status::Stopping) => {}
@@ -182,6 +202,20 @@ impl Volume {
         }
         wait_for(open_at, cancel)?;
         self.open_doors(&daemon)
+    }
+
+    /// Refuses one of the same name that is served without the pair's key, or from other devices: nothing fences it.
+    fn is_the_pairs(&self, daemon: &DaemonClient) -> Result<()> {
+        let all = daemon.volumes()?;
+        let Some(listed) = all.into_iter().find(|listed| listed.name == self.name) else { return Ok(()) };
+        let of =
+            |d: &VolumeConfig| (d.reservation.clone(), d.core.clone(), d.cache.clone(), d.keeper.clone());
+        ensure!(
+            of(&listed.definition) == of(&self.definition),
+            "a volume of this name is served by another definition: 'loligo volume stop {}', and take it out of loligod.toml",
+            self.name
+        );
+        Ok(())
     }
 
     fn state(&self) -> String {
@@ -254,7 +288,7 @@ impl Volume {
 
     /// True if the daemon serves it, without having been told by this agent.
     pub fn has_come(&mut self) -> bool {
-        self.is_due() && self.is_here()
+        self.is_due() && self.is_served()
     }
 
     /// Looks whether it has ended by itself, and why. A daemon that does not answer says nothing.

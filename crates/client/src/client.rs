@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -214,12 +215,17 @@ impl Client {
     async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(StatusCode, Bytes)> {
         let socket = &self.socket;
         let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
+            let is_silent = !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+            if is_silent && e.kind() != ErrorKind::PermissionDenied {
+                // Somebody listens and takes nobody: a process that stands still, with a full backlog.
+                return anyhow::Error::from(e).context(format!("{} takes no connection", socket.display()));
+            }
             let who = match self.is_daemon() {
                 true => "no loligod runs here".to_owned(),
                 false => format!("no volume '{}' is being served here", self.name),
             };
             let words = format!("{who} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR", socket.display());
-            NobodyThere { words, outcome: self.unserved(Outcome::Refused) }
+            NobodyThere { words, outcome: self.unserved(Outcome::Refused) }.into()
         })?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);

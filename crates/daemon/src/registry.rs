@@ -278,6 +278,10 @@ impl Memory for Registry {
         let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {
             Some(_) => {
+                if o.reservation.is_some() {
+                    // A partner may have made a cache good again that this host knows as void.
+                    state.voids.clear();
+                }
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
                 let path = o.core.path().map(Path::to_owned);
                 if let Some(cache) = &mut o.cache {
@@ -302,8 +306,13 @@ impl Memory for Registry {
     fn begins(&self, name: &str, begins: Begins<'_>) -> Result<()> {
         let Begins { core, cache, forced, expected } = begins;
         let uuid = cache.as_ref().map(|c| c.uuid.clone());
+        // On an array that a partner shares this host's memory of a void cache may be old.
+        let is_shared = self.defined.lock().get(name).is_some_and(|defined| defined.reservation.is_some());
         self.edit(|state| {
             // Asked where it is decided: others may have been served while this start waited for its devices.
+            if let (Some(cache), true) = (&cache, is_shared) {
+                state.voids.remove(&cache.uuid);
+            }
             cache.as_ref().map_or(Ok(()), |cache| refuse_void(state, cache))?;
             if !forced {
                 ownership::refuse_past(name, core, uuid.as_deref(), expected, state)?;

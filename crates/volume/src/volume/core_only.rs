@@ -122,7 +122,11 @@ impl Volume {
         }
         if let (Some(memory), Some(cache)) = (memory, self.last_cache()) {
             let void = LastCache { dirty_bytes: Some(0), void: true, ..cache };
-            note("the daemon remembers it", memory.cache_is(&self.options.name, void));
+            let remembered = memory.cache_is(&self.options.name, void);
+            // A partner that takes the array reads nothing of this host.
+            if self.options.reservation.is_none() || remembered.is_err() {
+                note("the daemon remembers it", remembered);
+            }
         }
         if let Some(held) = self.left.held.as_ref().filter(|_| answers && noted.is_empty()) {
             match wipe(&mut held.file.sync_io()) {

@@ -321,6 +321,10 @@ impl Volume {
                 // Its superblocks are whole. Whoever starts it elsewhere has nobody to ask but the core.
                 let label = v.left.core.home.as_mut().map_or(Ok(()), |home| home.void());
                 label.context("the cache cannot be wiped, and stays")?;
+                ensure!(
+                    v.left.core.home.is_some() || v.options.reservation.is_none(),
+                    "the cache cannot be wiped, and stays: this host's memory says nothing to a partner that shares its array"
+                );
                 let void = LastCache { dirty_bytes: Some(0), void: true, ..cache.clone() };
                 memory.cache_is(&name, void).context("the cache cannot be wiped, and stays")
             }
