@@ -338,6 +338,31 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
+    /// A process that stands still takes nobody. Whoever took it for gone started its work elsewhere, beside it.
+    #[test]
+    fn a_full_backlog_is_somebody() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+        let dir = tempfile::tempdir().unwrap();
+        let at = SocketAddrUnix::new(dir.path().join("v.sock")).unwrap();
+        let socket = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+        };
+        let listener = socket();
+        rustix::net::bind(&listener, &at).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let client = socket();
+            if rustix::net::connect(&client, &at).is_err() {
+                break;
+            }
+            waiting.push(client);
+        }
+        let why = Client::at(dir.path(), "v").unwrap().stats().expect_err("nobody answers");
+        assert!(!why.is::<NobodyThere>(), "{why:#}");
+    }
+
     #[test]
     fn nobody_there_is_a_refusal_until_something_has_begun() {
         let dir = tempfile::tempdir().unwrap();

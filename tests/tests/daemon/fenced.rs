@@ -205,6 +205,40 @@ fn reads_are_answered_for_a_second_after_a_fence_at_most() {
     daemon.stop().expect("a clean stop");
 }
 
+/// What only one host remembers of a cache its partner does not know, and would believe what the cache has: the core does not go on
+/// alone.
+#[test]
+fn a_core_does_not_go_on_alone_by_the_memory_of_one_host() {
+    /// Away from both ends, at which a core is compared with its cache.
+    const AT: u64 = 6 << 20;
+    let Some(pair) = Pair::new("a cache of which a path fails", "wt", "") else { return };
+    let daemon = pair.owner.daemon();
+    let mut line = pair.owner.line("v");
+    let write = |byte| Command::Write { data: vec![byte; 4096], fua: true };
+    // So much is clean that a start does not compare all of it.
+    for mib in 0..12 {
+        line.ask(mib << 20, &Command::Write { data: vec![1; 1 << 20], fua: true }).expect("written");
+    }
+    pair.cache.fault("a", r#"{"eio":true}"#);
+    let begun = Instant::now();
+    let mut last = 1;
+    // The write during which the cache fails may be acknowledged once the core has it.
+    while let Ok(Ok(_)) = line.try_ask(AT, &write(last + 1)) {
+        last += 1;
+        assert!(begun.elapsed() < LATER, "the core serves alone");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    daemon.kill().expect("it lived");
+    pair.cache.fault("a", "{}");
+    pair.take(Taken::Both);
+    let partner = pair.partner.daemon();
+    pair.partner.wait_for("v", "serving");
+    let found = pair.partner.line("v").ask(AT, &Command::Read(4096)).expect("read")[0];
+    // One that was refused may have been carried out.
+    assert!(found == last || found == last + 1, "{found} is found, and {last} was acknowledged");
+    partner.stop().expect("a clean stop");
+}
+
 #[test]
 fn what_the_partner_has_is_not_opened() {
     let Some(pair) = Pair::new("opening what the partner has", "wb", "") else { return };
