@@ -4,7 +4,7 @@ use crate::status::{HistoryEntry, Status};
 use anyhow::{Result, bail};
 use loligo_client::client::Client;
 use loligo_client::names;
-use loligo_client::outcome::Ended;
+use loligo_client::outcome::{Ended, Outcome};
 use loligo_pair::machine::Order;
 use std::path::Path;
 
@@ -68,5 +68,16 @@ impl AgentClient {
             Order::Giveback => "/v1/pair/giveback",
         };
         self.0.post::<serde_json::Value>(path).map(drop)
+    }
+
+    /// The same; false: it is refused, since things are not as they were at the last look.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn try_order(&self, order: Order) -> Result<bool> {
+        match self.order(order) {
+            Err(why) if Outcome::of(&why) == Outcome::Refused => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 }

@@ -215,7 +215,7 @@ struct UnitThread {
     cancel: Cancel,
     words: Sender<Word>,
     luns: Luns,
-    /// What an agent before this one has begun to wait for is not known.
+    /// Its beginning. An agent before this one may have begun to wait, and has left no word of that.
     born: Instant,
 }
 

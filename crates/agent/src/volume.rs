@@ -11,6 +11,7 @@ use crate::values::Values;
 use anyhow::{Result, bail, ensure};
 use loligo_client::api::daemon::{Create, Stop};
 use loligo_client::api::definition::{Leave, VolumeConfig, Word};
+use loligo_client::api::listed::Listed;
 use loligo_client::api::status::Status;
 use loligo_client::api::volume::WhichSocket;
 use loligo_client::client::{DaemonClient, Until};
@@ -104,12 +105,14 @@ impl Volume {
         Ok(client.within(PATIENCE).waiting(Until::Begun, None))
     }
 
+    /// The volume as the daemon lists it, if it has it.
+    fn listed(&self) -> Result<Option<Listed>> {
+        let all = self.daemon()?.volumes()?;
+        Ok(all.into_iter().find(|listed| listed.name == self.name))
+    }
+
     fn look(&self) -> Found {
-        let look = || -> Result<_> {
-            let all = self.daemon()?.volumes()?;
-            Ok(all.into_iter().find(|listed| listed.name == self.name))
-        };
-        match look() {
+        match self.listed() {
             Ok(Some(listed)) => Found::Is(listed.status),
             Ok(None) => Found::Nothing,
             Err(why) if why.is::<NobodyThere>() => Found::NoDaemon,
@@ -166,7 +169,7 @@ impl Volume {
             cancel.check()?;
             match self.look() {
                 Found::Is(Status::Serving) => {
-                    self.is_the_pairs(&daemon)?;
+                    self.is_the_pairs()?;
                     break;
                 }
                 // It may be started with its host, a little later than this agent.
@@ -205,9 +208,8 @@ impl Volume {
     }
 
     /// Refuses one of the same name that is served without the pair's key, or from other devices: nothing fences it.
-    fn is_the_pairs(&self, daemon: &DaemonClient) -> Result<()> {
-        let all = daemon.volumes()?;
-        let Some(listed) = all.into_iter().find(|listed| listed.name == self.name) else { return Ok(()) };
+    fn is_the_pairs(&self) -> Result<()> {
+        let Some(listed) = self.listed()? else { return Ok(()) };
         let of =
             |d: &VolumeConfig| (d.reservation.clone(), d.core.clone(), d.cache.clone(), d.keeper.clone());
         ensure!(

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use loligo_block::{DevId, Device, DeviceFile, HddDevice, HddParams, OpenOptions, UringFile};
 use loligo_export::fuse::{Counters, Mount, Mountpoint};
 use loligo_export::{Export, Limits};
-use loligo_shard::{Backend, CoreSource, Plan, Running, start};
+use loligo_shard::{Backend, CoreSource, Leases, Plan, Running, start};
 
 /// The name of the file.
 const NAME: &str = "disk";
@@ -61,8 +61,7 @@ impl UnknownDisk {
             tls: None,
             listeners: Vec::new(),
             core: CoreSource::Device(Box::new(disk)),
-            lease: None,
-            array: None,
+            leases: Leases::default(),
             backend: Backend::Uncached,
         })?;
         let serve = |session| running.handle().serve_mount(0, session);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The worth of answers now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The worth of answers now, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
     /// The core is ours.
     Valid,

@@ -222,17 +222,10 @@ fn drill(of: &Of, options: &DrillOptions, json: Json) -> Result<ExitCode> {
 /// Gives an order, and waits until the role says that it was carried out, or refused.
 fn order(of: &Of, order: Order, wait: u64, json: Json) -> Result<()> {
     let agent = of.agent()?;
-    let before = agent.status()?;
     let (from, to) = match order {
         Order::Takeover => (RoleName::Normal, RoleName::Dual),
         Order::Giveback => (RoleName::Dual, RoleName::Normal),
     };
-    if before.role != from {
-        bail!(Ended::refused(format!(
-            "the role is {}, and the order needs {from}: see 'loligo pair status'",
-            before.role
-        )));
-    }
     let known = agent.history()?.len();
     agent.order(order)?;
     let end = Instant::now() + Duration::from_secs(wait);

@@ -215,8 +215,8 @@ impl Client {
     async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(StatusCode, Bytes)> {
         let socket = &self.socket;
         let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
-            let is_silent = !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
-            if is_silent && e.kind() != ErrorKind::PermissionDenied {
+            use ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+            if !matches!(e.kind(), NotFound | ConnectionRefused | PermissionDenied) {
                 // Somebody listens and takes nobody: a process that stands still, with a full backlog.
                 return anyhow::Error::from(e).context(format!("{} takes no connection", socket.display()));
             }

@@ -9,6 +9,6 @@ pub const LEASE: Duration = Duration::from_secs(1);
 /// Between two such questions.
 pub const ASKED_EVERY: Duration = Duration::from_millis(250);
 
-/// Whoever takes a volume over lets no client in before this has passed since it read that its partner has no key any more. It is
-/// longer than [`LEASE`] by more than two clocks differ in that time.
+/// A side that takes a volume over lets no client in before this has passed since it read that its partner has no key any more. It
+/// is longer than [`LEASE`] by more than two clocks differ in that time.
 pub const WAITED: Duration = Duration::from_millis(1050);

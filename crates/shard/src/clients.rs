@@ -87,22 +87,18 @@ struct Mounted {
 
 /// The leases by which answers leave.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Leases {
-    /// That of an image that is the core.
-    pub(crate) core: Option<Arc<Lease>>,
-    /// That of arrays which two controllers share.
-    pub(crate) array: Option<Arc<Lease>>,
+pub struct Leases {
+    /// The lease of an image that is the core.
+    pub core: Option<Arc<Lease>>,
+    /// The lease of arrays that two controllers share; clients of the network are hung up on once it is lost.
+    pub array: Option<Arc<Lease>>,
 }
 
 impl Leases {
     /// The worth of an answer that leaves now: that of the worse.
     fn now(&self) -> Hold {
         let all = [&self.core, &self.array].into_iter().flatten();
-        all.fold(Hold::Valid, |worst, lease| match (worst, lease.now()) {
-            (Hold::Lost, _) | (_, Hold::Lost) => Hold::Lost,
-            (Hold::Expired, _) | (_, Hold::Expired) => Hold::Expired,
-            (Hold::Valid, Hold::Valid) => Hold::Valid,
-        })
+        all.map(|lease| lease.now()).max().unwrap_or(Hold::Valid)
     }
 
     fn has_lost_array(&self) -> bool {

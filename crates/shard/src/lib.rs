@@ -20,7 +20,7 @@ mod start;
 mod status;
 mod uncached;
 
-pub use clients::Local;
+pub use clients::{Leases, Local};
 pub use command_error::CommandError;
 pub use engine_setup::EngineSetup;
 pub use exchange::Paused;

@@ -5,7 +5,6 @@ use crate::devices::MOST;
 use crate::engine_setup::{self, EngineSetup};
 use crate::message::{Command, Handle, ThreadMailbox};
 use crate::reactor::{Driver, Reactor};
-use loligo_block::lease::Lease;
 use loligo_block::{CacheDevice, CoreFile, DevId, Device, DeviceSpec, IoError, IoKind, Ring};
 use loligo_engine::Engine;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
@@ -75,10 +74,8 @@ pub struct Plan {
     pub listeners: Vec<Listener>,
     /// The slow device.
     pub core: CoreSource,
-    /// Answers leave only while it holds.
-    pub lease: Option<Arc<Lease>>,
-    /// The same for arrays that it lies on; clients of the network are hung up on once it is lost.
-    pub array: Option<Arc<Lease>>,
+    /// Answers leave only while they hold.
+    pub leases: Leases,
     /// Cached or not.
     pub backend: Backend,
 }
@@ -218,7 +215,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             limits: limits.clone(),
             tls: plan.tls.clone(),
             listeners: std::mem::take(&mut listeners),
-            leases: Leases { core: plan.lease.clone(), array: plan.array.clone() },
+            leases: plan.leases.clone(),
             setup,
             boxes: boxes.clone(),
         };

@@ -10,7 +10,7 @@ use loligo_engine::params::Params;
 use loligo_export::{Export, Limits, Volume};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::{CoreIdentity, Superblock};
-use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Running, start};
+use loligo_shard::{Backend, Command, CoreSource, Handle, Leases, Plan, Running, start};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -56,8 +56,7 @@ fn running(core: CoreSource, backend: Backend) -> Running {
         tls: None,
         listeners: Vec::new(),
         core,
-        lease: None,
-        array: None,
+        leases: Leases::default(),
         backend,
     };
     start(plan).expect("threads")

@@ -11,7 +11,7 @@ use loligo_engine::params::Params;
 use loligo_export::{Export, Limits, Volume};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::{CoreIdentity, Superblock};
-use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Response, Running, start};
+use loligo_shard::{Backend, Command, CoreSource, Handle, Leases, Plan, Response, Running, start};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -128,8 +128,7 @@ impl Rig {
             tls: None,
             listeners: Vec::new(),
             core: CoreSource::Device(Box::new(device)),
-            lease: None,
-            array: None,
+            leases: Leases::default(),
             backend: Backend::Cached {
                 cache: CacheDevice::from(self.cache.clone()),
                 engines: self.recovered(),

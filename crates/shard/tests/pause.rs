@@ -5,7 +5,7 @@ use loligo_block::{
     Ring, Submit, SyncIo,
 };
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Backend, Command, CommandError, CoreSource, Plan, Running, start};
+use loligo_shard::{Backend, Command, CommandError, CoreSource, Leases, Plan, Running, start};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -53,8 +53,7 @@ fn bare(device: Box<dyn Device + Send>) -> Running {
         tls: None,
         listeners: Vec::new(),
         core: CoreSource::Device(device),
-        lease: None,
-        array: None,
+        leases: Leases::default(),
         backend: Backend::Uncached,
     };
     start(plan).expect("a thread")

@@ -68,7 +68,7 @@ pub struct Volume {
     _api: Box<dyn ServedApi>,
     /// With a share of a pool: it grows and shrinks as long.
     governing: Option<Governing>,
-    /// Where it lies on arrays that two controllers share: until it has ended.
+    /// Its hold on arrays that two controllers share, until it has ended.
     holding: Option<Holding>,
 }
 

@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// Registers `me` on all LUNs, reserves its own, and sets the cluster up but for the options in `leave`. Nothing is changed if `dry`.
 ///
 /// # Errors
-/// If the cluster refuses, `leave` names an unknown option, or a LUN has no reservations, a stranger's key, or does not refuse a write that it should.
+/// If the cluster refuses, `leave` names an unknown option, or a LUN has no reservations, a stranger's key, or does not refuse a write
+/// that it should.
 pub fn register(config: &PairConfig, me: Side, leave: &[String], dry: bool) -> Result<Vec<Done>> {
     let config = Arc::new(config.clone());
     let cluster = Cluster::new(&config, me, leave, dry)?;

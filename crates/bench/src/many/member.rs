@@ -8,7 +8,7 @@ use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_engine::params::Params;
 use loligo_export::{Export, Limits};
 use loligo_format::mode::Mode;
-use loligo_shard::{Backend, CoreSource, Local, Plan, Running};
+use loligo_shard::{Backend, CoreSource, Leases, Local, Plan, Running};
 use loligo_volume::pool::{Governing, Pool, Share};
 use std::sync::Arc;
 
@@ -43,8 +43,7 @@ impl Member {
             tls: None,
             listeners: Vec::new(),
             core: CoreSource::File(core.clone(), disk.into()),
-            lease: None,
-            array: None,
+            leases: Leases::default(),
             backend: Backend::Cached { cache, engines: cores, data_start: sb.data_start },
         })?;
         let governing = pool.govern(share.clone(), running.handle().clone())?;

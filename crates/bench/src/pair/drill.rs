@@ -15,7 +15,6 @@ use loligo_agent::status::Status;
 use loligo_ceph::monitors::Monitors;
 use loligo_client::api::status::Status as VolumeStatus;
 use loligo_client::client::{DaemonClient, Until};
-use loligo_client::outcome::Outcome;
 use loligo_lab::fail::now_ms;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
@@ -247,10 +246,7 @@ impl Stage<'_> {
             if status.may_give_back && last.is_none_or(|at| at.elapsed() > AGAIN) {
                 last = Some(Instant::now());
                 // A partner that has become silent since the look has it refused.
-                let refused = |why: &anyhow::Error| Outcome::of(why) == Outcome::Refused;
-                self.agent
-                    .order(Order::Giveback)
-                    .or_else(|why| if refused(&why) { Ok(()) } else { Err(why) })?;
+                self.agent.try_order(Order::Giveback)?;
             }
             Ok(status.is_settled_as(RoleName::Normal) && status.partner_runs_all())
         };

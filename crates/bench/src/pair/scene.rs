@@ -227,7 +227,7 @@ impl<'a> Scene<'a> {
             if status.may_give_back {
                 let at = fail::now_ms();
                 // One that is refused is given again at the next look; what is not settled is told in the end.
-                if self.agent(controller)?.order(Order::Giveback).is_ok() {
+                if self.agent(controller)?.try_order(Order::Giveback)? {
                     first = first.or(Some(at));
                 }
             }

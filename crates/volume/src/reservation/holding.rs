@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 
 /// The hold on the arrays of one volume. It is given up when this is dropped.
 #[derive(Debug)]
@@ -85,37 +85,28 @@ struct Watcher {
 
 impl Watcher {
     fn run(self) {
-        // Most arrays fail for long, or not at all.
-        let mut was_asked = true;
+        let mut had_failed = false;
         loop {
             let asked = boottime();
-            let word = self.device.as_ref().map_or(Ok(()), |path| match shown_of(path) {
-                Ok(shown) => holds(self.mine, &shown).map_err(Some),
-                Err(why) => {
-                    if was_asked {
-                        let path = path.display();
-                        say!("warning: {path}: its array does not say who holds it ({why}): requests wait after a second of that");
-                    }
-                    Err(None)
-                }
-            });
+            let said = self.device.as_ref().map(|path| (path.display(), shown_of(path)));
             if self.is_over() {
                 return;
             }
-            was_asked = !matches!(word, Err(None));
-            match word {
-                Ok(()) => self.lease.renew(asked),
-                // It says nothing: the lease runs out, and requests wait.
-                Err(None) => {}
-                Err(Some(why)) => {
-                    let device =
-                        self.device.as_deref().unwrap_or(std::path::Path::new("the array")).display();
-                    self.silence.begin(Cause::Fenced(format!(
-                        "fenced: by its array {device} is another controller's ({why})"
-                    )));
+            let has_failed = matches!(said, Some((_, Err(_))));
+            match said.map(|(path, shown)| (path, shown.map(|shown| holds(self.mine, &shown)))) {
+                None | Some((_, Ok(Ok(())))) => self.lease.renew(asked),
+                Some((path, Ok(Err(why)))) => {
+                    let words = format!("fenced: by its array {path} is another controller's ({why})");
+                    self.silence.begin(Cause::Fenced(words));
                     return self.lease.lose();
                 }
+                // It says nothing: the lease runs out, and requests wait. Told once, as arrays fail for long.
+                Some((path, Err(why))) if !had_failed => say!(
+                    "warning: {path}: its array does not say who holds it ({why}): requests wait after a second of that"
+                ),
+                Some((_, Err(_))) => {}
             }
+            had_failed = has_failed;
             if self.over.recv_timeout(ASKED_EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
@@ -124,7 +115,7 @@ impl Watcher {
 
     /// True if nobody wants its word any more: the device may be another's with good reason by now.
     fn is_over(&self) -> bool {
-        self.over.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected)
+        self.over.try_recv() == Err(TryRecvError::Disconnected)
     }
 }
 

@@ -37,7 +37,7 @@ use loligo_export::ublk::Traits;
 use loligo_export::{Credentials, Export, ExportSpec, Limits, ListenAddr, Listener, SocketSpec, TlsContext};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
-use loligo_shard::{Backend, Plan, Running};
+use loligo_shard::{Backend, Leases, Plan, Running};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -403,8 +403,7 @@ impl Prepared {
             tls,
             listeners: std::mem::take(&mut claimed.listeners),
             core: opened.core.source(),
-            lease: opened.image.as_ref().map(|i| i.image().lease.clone()),
-            array,
+            leases: Leases { core: opened.image.as_ref().map(|i| i.image().lease.clone()), array },
             backend: self.backend,
         };
         signals.started();
