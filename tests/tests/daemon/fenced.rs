@@ -124,8 +124,8 @@ fn is_lost_alone(mode: &str, which: Taken) {
     for array in [&pair.cache, &pair.core] {
         assert_eq!(array.count("a", "landed"), 0);
     }
-    let rejected = pair.cache.count("a", "rejected") + pair.core.count("a", "rejected");
-    assert!(asks || rejected > 0, "nothing was refused: the test shows nothing");
+    // A flush may be the first that the array refuses, and counts as no write.
+    assert!(asks || why.contains("EBADE"), "{which:?}: {why}");
     let said = daemon.log();
     assert!(!said.contains("void") && !said.contains("serves alone"), "{said}");
     // A restart remembers that it was lost, and touches nothing.
