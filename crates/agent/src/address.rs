@@ -5,7 +5,7 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use std::ffi::CString;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
@@ -42,6 +42,12 @@ impl Floating {
         let mut command = Command::new("ip");
         command.args(["addr", what, &address, "dev", &self.interface]);
         process::run(&mut command, COMMAND, &Interrupt::default()).map_err(|why| format!("{why:#}"))
+    }
+
+    /// True if this host has it.
+    pub fn is_there(&self) -> bool {
+        // Port 0 is any that is free: only the address can be refused.
+        UdpSocket::bind((self.address, 0)).is_ok()
     }
 
     /// Puts it on its interface; it may be there already.

@@ -29,7 +29,7 @@ impl Behind {
     /// If its definition makes no sense.
     pub fn new(pair: &PairConfig, osd: &OsdConfig, side: Side) -> Result<Option<Behind>> {
         let Some(unit) = osd.volume() else { return Ok(None) };
-        let volume = Volume::new(pair, &unit, side)?;
+        let volume = Volume::new(pair, &unit, side)?.below_osd();
         let mount = osd.mount(side);
         Ok(Some(Behind { volume, file: mount.join(&unit.name), mount, mounted: None }))
     }

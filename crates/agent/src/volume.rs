@@ -48,6 +48,8 @@ pub struct Volume {
     /// Of a volume with an address.
     secretary: Option<Secretary>,
     devices: Vec<PathBuf>,
+    /// It is not started anew while it is served: an OSD stands on it.
+    carries_osd: bool,
     looked: Option<Instant>,
     /// The last look found it served, and its sockets were not asked about since.
     was_served: bool,
@@ -62,6 +64,8 @@ enum Found {
     Nothing,
     /// It is so.
     Is(Status),
+    /// It was ended and is so, and the kernel may still write for it.
+    Ending(Status),
     /// The daemon does not answer in time.
     Unknown(anyhow::Error),
 }
@@ -90,9 +94,15 @@ impl Volume {
             note,
             secretary,
             devices: devices.cloned().collect(),
+            carries_osd: false,
             looked: None,
             was_served: false,
         })
+    }
+
+    /// The same below an OSD.
+    pub(crate) fn below_osd(self) -> Volume {
+        Volume { carries_osd: true, ..self }
     }
 
     /// Its name, as threads and messages have it.
@@ -113,6 +123,7 @@ impl Volume {
 
     fn look(&self) -> Found {
         match self.listed() {
+            Ok(Some(listed)) if listed.ending => Found::Ending(listed.status),
             Ok(Some(listed)) => Found::Is(listed.status),
             Ok(None) => Found::Nothing,
             Err(why) if why.is::<NobodyThere>() => Found::NoDaemon,
@@ -120,10 +131,10 @@ impl Volume {
         }
     }
 
-    /// True if the daemon serves it, or is about to; also if it does not answer: one that stands still goes on with what it had.
+    /// True if the daemon serves it, or is about to; also if it may write yet: one that does not answer goes on with what it had.
     pub fn is_here(&self) -> bool {
         let found = self.look();
-        self.noted(&found) || matches!(found, Found::Unknown(_))
+        self.noted(&found) || matches!(found, Found::Unknown(_) | Found::Ending(_))
     }
 
     fn is_served(&self) -> bool {
@@ -169,12 +180,19 @@ impl Volume {
             cancel.check()?;
             match self.look() {
                 Found::Is(Status::Serving) => {
-                    self.is_the_pairs()?;
-                    break;
+                    let listed = self.is_the_pairs()?;
+                    // A daemon that started it by itself remembers older values than the array.
+                    let has_values = listed.is_none_or(|listed| has_values(&listed, &definition));
+                    if was_made || self.carries_osd || has_values {
+                        break;
+                    }
+                    tracing::info!(volume = self.name, "served with other values than the array keeps: it is started anew");
+                    self.hang_up(&daemon);
+                    daemon.stop(&self.name, &STOP).map(drop)?;
                 }
                 // It may be started with its host, a little later than this agent.
                 Found::NoDaemon => {}
-                Found::Is(Status::Starting | Status::Stopping) => {}
+                Found::Ending(_) | Found::Is(Status::Starting | Status::Stopping) => {}
                 // Waiting for a cluster or a device, or another try after a failure.
                 Found::Is(Status::Waiting(_) | Status::Failed(_)) if was_made => {}
                 Found::Is(Status::Lost(why)) if was_made => bail!(Fenced(why)),
@@ -208,8 +226,8 @@ impl Volume {
     }
 
     /// Refuses one of the same name that is served without the pair's key, or from other devices: nothing fences it.
-    fn is_the_pairs(&self) -> Result<()> {
-        let Some(listed) = self.listed()? else { return Ok(()) };
+    fn is_the_pairs(&self) -> Result<Option<Listed>> {
+        let Some(listed) = self.listed()? else { return Ok(None) };
         let of =
             |d: &VolumeConfig| (d.reservation.clone(), d.core.clone(), d.cache.clone(), d.keeper.clone());
         ensure!(
@@ -217,7 +235,7 @@ impl Volume {
             "a volume of this name is served by another definition: 'loligo volume stop {}', and take it out of loligod.toml",
             self.name
         );
-        Ok(())
+        Ok(Some(listed))
     }
 
     fn state(&self) -> String {
@@ -225,6 +243,7 @@ impl Volume {
             Found::Is(status) => {
                 format!("{} {}", status.word(), status.why().unwrap_or_default()).trim().to_owned()
             }
+            Found::Ending(_) => "the kernel has writes of it".to_owned(),
             Found::NoDaemon => "no daemon runs".to_owned(),
             Found::Nothing => "nobody has it".to_owned(),
             Found::Unknown(why) => format!("{why:#}"),
@@ -302,19 +321,21 @@ impl Volume {
         self.was_served = matches!(found, Found::Is(Status::Serving));
         match found {
             Found::Is(Status::Starting | Status::Serving | Status::Stopping) | Found::Unknown(_) => None,
-            Found::Is(Status::Lost(_)) => Some(Cause::Fenced),
-            Found::Is(..) | Found::Nothing | Found::NoDaemon => {
+            Found::Is(Status::Lost(_)) | Found::Ending(Status::Lost(_)) => Some(Cause::Fenced),
+            Found::Is(..) | Found::Ending(..) | Found::Nothing | Found::NoDaemon => {
                 Some(if self.array_error().is_some() { Cause::Array } else { Cause::Other })
             }
         }
     }
 
     /// True if the last look found it served and clients cannot come: it was started by another hand, which knows nothing of the
-    /// address. Each look counts once.
+    /// address, or somebody took that away. Each look counts once.
     pub fn is_shut(&mut self) -> bool {
-        std::mem::take(&mut self.was_served)
-            && self.floating.is_some()
-            && self.daemon().is_ok_and(|daemon| daemon.bind(&self.name, &WhichSocket::default()).is_err())
+        let was_served = std::mem::take(&mut self.was_served);
+        let is_unbound =
+            || self.daemon().is_ok_and(|it| it.bind(&self.name, &WhichSocket::default()).is_err());
+        let is_shut = |floating: &Floating| !floating.is_there() || is_unbound();
+        was_served && self.floating.as_ref().is_some_and(is_shut)
     }
 
     /// Has clients come. This side must hold its LUNs.
@@ -374,7 +395,7 @@ impl Volume {
                     how(&self.daemon()?)?;
                     was_told = true;
                 }
-                Found::Is(..) => {}
+                Found::Is(..) | Found::Ending(_) => {}
                 Found::Unknown(why) => return Err(why),
             }
             ensure!(begun.elapsed() < END, "it has not ended after {} s: {}", END.as_secs(), self.state());
@@ -403,6 +424,12 @@ fn wait_for(at: Option<Instant>, cancel: &Cancel) -> Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Fenced(String);
+
+/// True if it is served with the mode and the tunables of `wanted`.
+fn has_values(listed: &Listed, wanted: &VolumeConfig) -> bool {
+    let of = |d: &VolumeConfig| (d.mode.clone(), d.params.clone());
+    of(&listed.definition) == of(wanted)
+}
 
 fn with(definition: &VolumeConfig, kept: &Kept) -> VolumeConfig {
     let mut definition = definition.clone();

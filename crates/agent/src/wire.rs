@@ -61,7 +61,7 @@ impl Wire {
     /// |---|---|
     /// | 0..8 | magic `LoliBeat` |
     /// | 8..10 | version, little-endian as all numbers |
-    /// | 10, 11, 12 | side, role, flags: 1 stopped, 2 granted |
+    /// | 10, 11, 12 | side, role, flags: 1 stopped, 2 granted, 4 reaches |
     /// | 16..24, 24..32 | run, number |
     /// | 32..40 | milliseconds since a monitor answered |
     /// | 40..44 | generation |
@@ -73,7 +73,8 @@ impl Wire {
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = beat.side as u8;
         bytes[11] = beat.role as u8;
-        bytes[12] = u8::from(beat.stopped) | u8::from(beat.granted) << 1;
+        bytes[12] =
+            u8::from(beat.stopped) | u8::from(beat.granted) << 1 | u8::from(beat.reaches) << 2;
         bytes[16..24].copy_from_slice(&beat.run.to_le_bytes());
         bytes[24..32].copy_from_slice(&beat.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&beat.monitor_age.unwrap_or(NEVER).to_le_bytes());
@@ -106,6 +107,7 @@ impl Wire {
             role: *RoleName::ALL.get(usize::from(bytes[11]))?,
             stopped: bytes[12] & 1 != 0,
             granted: bytes[12] & 2 != 0,
+            reaches: bytes[12] & 4 != 0,
             run: number(16),
             number: number(24),
             monitor_age: Some(number(32)).filter(|age| *age != NEVER),
@@ -129,6 +131,7 @@ mod tests {
             generation: 3,
             stopped: false,
             granted: true,
+            reaches: true,
             running: 5,
         }
     }
@@ -136,7 +139,7 @@ mod tests {
     #[test]
     fn a_beat_comes_back_as_it_was() {
         let wire = Wire::new(&[1; 32]);
-        for beat in [beat(), Beat { monitor_age: None, stopped: true, side: Side::A, ..beat() }] {
+        for beat in [beat(), Beat { monitor_age: None, stopped: true, reaches: false, ..beat() }] {
             assert_eq!(wire.decode(&wire.encode(&beat)), Some(beat));
         }
     }

@@ -53,6 +53,7 @@ impl Daemon {
             status: supervisor.status(),
             from_file: known.from_file,
             leaving: known.leaving,
+            ending: supervisor.is_in_kernel(),
             says: supervisor.says(),
             served: app.as_deref().and_then(|app| served_by(supervisor, app, &definition)),
             mode: mode.map(|mode| mode.name().to_owned()),

@@ -57,6 +57,8 @@ struct Inner {
     asked: Instant,
     /// The definition that it has its devices by, from the start to the end of the stop, and these as it found them.
     used: Option<(VolumeConfig, DeviceIds)>,
+    /// It was ended at once, and this waits for what the kernel has of it.
+    ending: Option<JoinHandle<()>>,
 }
 
 /// One volume of the daemon.
@@ -96,6 +98,7 @@ impl Supervisor {
             left_behind: false,
             asked: Instant::now(),
             used: None,
+            ending: None,
         };
         let supervisor = Arc::new(Supervisor {
             name: name.to_owned(),
@@ -131,6 +134,11 @@ impl Supervisor {
         let inner = self.lock();
         let says = inner.says.lock();
         Some(says.clone()).filter(|said| !inner.status.settled() && !said.is_empty())
+    }
+
+    /// True if it was ended at once, and the kernel may still write for it.
+    pub(crate) fn is_in_kernel(&self) -> bool {
+        self.lock().ending.as_ref().is_some_and(|ending| !ending.is_finished())
     }
 
     /// Its definition.

@@ -21,6 +21,8 @@ pub struct Beat {
     pub generation: u32,
     /// No process of any unit is left on this side, and none is being started.
     pub stopped: bool,
+    /// This side has just read the keys of all its own LUNs.
+    pub reaches: bool,
     /// This side has given the partner's units back: it may take them.
     pub granted: bool,
     /// Units that run here, one bit each.

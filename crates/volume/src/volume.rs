@@ -30,6 +30,7 @@ use loligo_export::fuse::Mount;
 use loligo_log::say;
 use loligo_shard::{Command, Running, Snapshot};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Between two looks at a served volume.
@@ -103,8 +104,9 @@ impl Volume {
     }
 
     /// Ends it at once, as the death of the process would: nothing is written or noted anywhere, and no device, cluster or client is
-    /// waited for. Mounts and devices of the kernel go in the background.
-    pub fn end(self) {
+    /// waited for. Mounts and devices of the kernel go in the background: as long as the result has not finished, the kernel may
+    /// have writes to its devices.
+    pub fn end(self) -> Option<JoinHandle<()>> {
         let Volume { running, app, mounts, devices, mut kernel, left, governing, .. } = self;
         app.end_now();
         let Shutdown { keeping, core, held, image, void: _ } = left;
@@ -123,9 +125,9 @@ impl Volume {
             // The last to have a device waits for what the kernel has of it.
             drop((governing, core, held));
         };
-        if let Err(why) = std::thread::Builder::new().name(format!("end-{name}")).spawn(let_go) {
-            tracing::warn!(%why, name, "what a volume had that was ended goes with the process");
-        }
+        let ending = std::thread::Builder::new().name(format!("end-{name}")).spawn(let_go);
+        let unended = |why| tracing::warn!(%why, name, "what a volume had that was ended goes with the process");
+        ending.map_err(unended).ok()
     }
 
     /// To be called every second or so: says what has changed for the worse, settles what is to become of a cache that is gone, and

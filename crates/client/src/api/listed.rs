@@ -17,6 +17,9 @@ pub struct Listed {
     /// It is being stopped, and is no volume any more once that is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
+    /// It was ended at once, and the kernel may still have writes of it: they are waited for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
     /// Its last message; while it starts or stops, and if it said anything.
     #[serde(default)]
     pub says: Option<String>,
@@ -46,7 +49,8 @@ pub struct Listed {
 impl Listed {
     /// More than its state in a word, where there is more to say.
     pub fn why(&self) -> Option<&str> {
-        self.status.why().or(self.says.as_deref())
+        let ending = self.ending.then_some("its writes under way in the kernel are waited for");
+        self.status.why().or(ending).or(self.says.as_deref())
     }
 }
 

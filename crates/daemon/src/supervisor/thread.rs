@@ -182,7 +182,7 @@ impl Supervisor {
             memory.follow(&volume.app);
             let (after, hurried) = self.run(&mut volume, config, memory, &signals);
             if after == After::Silent {
-                volume.end();
+                self.lock().ending = volume.end();
                 return Ok(());
             }
             let broken = after == After::Broken;

@@ -107,8 +107,18 @@ impl LunPath<'_> {
     /// # Errors
     /// If reads, writes and flushes of this path fail.
     fn is_there(&self) -> Result<Fault, Errno> {
+        while self.fault().queues {
+            std::thread::sleep(LOOK);
+        }
         let fault = self.fault();
         if fault.eio || fault.lost { Err(Errno::EIO) } else { Ok(fault) }
+    }
+
+    /// # Errors
+    /// If there is no path for a call of the reservation.
+    fn is_connected(&self) -> Result<(), Errno> {
+        let fault = self.fault();
+        if fault.lost || fault.queues { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// A write or discard of `len` bytes, which `work` carries out for a part of them.
@@ -169,9 +179,7 @@ impl LunPath<'_> {
         while self.fault().silent {
             std::thread::sleep(LOOK);
         }
-        if self.fault().lost {
-            return Err(Errno::EIO);
-        }
+        self.is_connected()?;
         match self.lun.command(self.port, command).map_err(Errno::from)? {
             Reply::After(abort) if self.lun.wait_for(abort) => Ok(0),
             Reply::After(_) => Err(Errno::EIO),
@@ -181,7 +189,10 @@ impl LunPath<'_> {
 
     fn attribute(&self, name: &OsStr) -> Result<Vec<u8>, Errno> {
         let text = match name.to_str() {
-            Some(SHOWN) => serde_json::to_vec(&Shown::of(self.lun.lun.lock().reservations())),
+            Some(SHOWN) => {
+                self.is_connected()?;
+                serde_json::to_vec(&Shown::of(self.lun.lun.lock().reservations()))
+            }
             Some(COUNTERS) => serde_json::to_vec(&self.lun.counters()),
             Some(FAULT) => serde_json::to_vec(&self.fault()),
             _ => return Err(Errno::ENODATA),

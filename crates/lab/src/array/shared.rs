@@ -27,8 +27,11 @@ pub const POWER_CYCLE: &str = "user.loligo.power-cycle";
 pub struct Fault {
     /// Every read, write and flush fails with EIO.
     pub eio: bool,
-    /// The path is lost: calls that change the reservation fail too.
+    /// The path is lost: calls of the reservation fail too.
     pub lost: bool,
+    /// Reads, writes and flushes wait in the host while this stands, as by a multipath that queues without a path. Calls of the
+    /// reservation fail.
+    pub queues: bool,
     /// Reservation calls are not answered while this stands.
     pub silent: bool,
     /// A write reaches the medium in two parts, split at a block of 4 KiB, with the delay between them (20 ms at least). A loss of

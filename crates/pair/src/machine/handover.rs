@@ -22,7 +22,8 @@ impl Machine {
         quorum.is_some_and(|seen| seen.view.holder.is_none() && !seen.view.keys.contains(&self.plan.theirs()))
     }
 
-    /// True if the partner says that it is fenced, runs nothing, and reaches a monitor.
+    /// True if the partner says that it is fenced, runs nothing, and reaches its LUNs and a monitor. Without its LUNs nobody would
+    /// have them after a giveback.
     pub(super) fn is_partner_ready(&self) -> bool {
         let is_fresh = self.partner.last_link().is_some_and(|at| self.now.saturating_sub(at) <= WORD);
         let fresh = self.plan.timings.no_monitor;
@@ -30,6 +31,7 @@ impl Machine {
             && self.partner.beat().is_some_and(|beat| {
                 beat.role == RoleName::Fenced
                     && beat.stopped
+                    && beat.reaches
                     && beat.monitor_age.is_some_and(|age| age <= fresh)
             })
     }

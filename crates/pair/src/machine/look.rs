@@ -4,15 +4,25 @@ use super::action::{Answer, Ask, Asked, Failure};
 use super::looks::{Seen, Sort};
 use super::{Machine, Purpose};
 use crate::beat::Beat;
-use crate::plan::Millis;
+use crate::plan::{Millis, QUORUM};
 
 /// Questions to the monitors at a time.
 const QUESTIONS: u32 = 4;
+/// Keys are old after so many looks.
+const OLD: Millis = 4;
 
 impl Machine {
     /// True if a LUN was read after the present role began.
     pub(super) fn is_since(&self, seen: &Seen) -> bool {
         seen.asked.step >= self.since_step
+    }
+
+    /// True if the keys of all LUNs of this side's units were read just now: it can take them back.
+    pub(super) fn reaches_own(&self) -> bool {
+        let (me, oldest) = (self.plan.me, self.now.saturating_sub(OLD * self.plan.timings.look));
+        let own = self.plan.luns().into_iter().filter(|(_, home)| *home == me);
+        let is_fresh = |lun| self.looks.view(lun).is_some_and(|seen| seen.asked.at >= oldest);
+        own.map(|(lun, _)| lun).chain([QUORUM]).all(is_fresh)
     }
 
     /// Asks what is due.

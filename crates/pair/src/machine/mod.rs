@@ -227,6 +227,7 @@ impl Machine {
             monitor_age: self.looks.monitor_age(self.now),
             generation: self.looks.view(QUORUM).map_or(0, |seen| seen.view.generation),
             stopped: self.is_stopped(),
+            reaches: self.reaches_own(),
             granted: self.has_granted(),
             running: running.fold(0, |bits, id| bits | 1u64 << (id.0 & 63)),
         }
@@ -259,9 +260,7 @@ mod tests {
     use crate::plan::{Plan, Side, Timings};
     use crate::reservation::Key;
 
-    /// An alarm is told once a minute: whoever gave the second order waited for words that did not come.
-    #[test]
-    fn an_order_that_makes_no_sense_is_refused_each_time() {
+    fn machine() -> Machine {
         let plan = Plan {
             me: Side::A,
             keys: [Key(1), Key(2)],
@@ -271,7 +270,39 @@ mod tests {
             timings: Timings::default(),
             omitted: Omitted::default(),
         };
-        let mut machine = Machine::new(plan, 0, 1);
+        Machine::new(plan, 0, 1)
+    }
+
+    /// Nobody would have the units: this side has left their LUNs by then, and the partner cannot join them.
+    #[test]
+    fn nothing_is_given_back_to_a_partner_without_its_luns() {
+        let mut machine = machine();
+        machine.role = Role::Dual { why: String::new(), won: 0, dead: false, well: None };
+        machine.looks.monitor = Some(0);
+        for (number, reaches) in [(1, false), (2, true)] {
+            let beat = Beat {
+                side: Side::B,
+                run: 1,
+                number,
+                role: RoleName::Fenced,
+                monitor_age: Some(0),
+                generation: 0,
+                stopped: true,
+                reaches,
+                granted: false,
+                running: 0,
+            };
+            machine.handle(10 * number, Event::Heard(0, beat));
+            let said = machine.handle(10 * number + 1, Event::Wanted(Order::Giveback));
+            let is_refused = said.iter().any(|action| matches!(action, Action::Refuse(_)));
+            assert_eq!(is_refused, !reaches, "{said:?}");
+        }
+    }
+
+    /// An alarm is told once a minute: whoever gave the second order waited for words that did not come.
+    #[test]
+    fn an_order_that_makes_no_sense_is_refused_each_time() {
+        let mut machine = machine();
         for at in [10, 20] {
             let said = machine.handle(at, Event::Wanted(Order::Giveback));
             let refused =

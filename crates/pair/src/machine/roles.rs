@@ -13,7 +13,7 @@ const LONGEST_BACKOFF: u32 = 4;
 
 /// The reasons why an order is refused.
 const NO_MONITOR: &str = "no monitor has answered within a second: see that this controller reaches them, and give the order again";
-const NOT_READY: &str = "the partner does not say that it is fenced, runs nothing and reaches a monitor: see 'loligo pair status' there, \
+const NOT_READY: &str = "the partner does not say that it is fenced, runs nothing and reaches a monitor and its LUNs: see 'loligo pair status' there, \
                          and give the order again";
 
 impl Machine {

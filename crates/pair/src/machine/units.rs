@@ -257,14 +257,13 @@ impl Machine {
         self.ask(Purpose::Unit(id, Work::Kill), Ask::Kill(id));
     }
 
+    /// Ends all units. One that ended by itself may have left writes to the kernel, which its end waits for.
     pub(super) fn kill_units(&mut self) {
         if self.plan.leaves_out(Step::EndWhenFenced) {
             return;
         }
         for id in self.plan.ids() {
-            if self.unit(id) != UnitState::Away {
-                self.kill(id);
-            }
+            self.kill(id);
         }
     }
 
