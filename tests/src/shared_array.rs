@@ -75,6 +75,18 @@ impl SharedArray {
         assert_eq!(Path::new(proof.lun()), self.lun("b"));
     }
 
+    /// The partner gives it back, and stays registered.
+    ///
+    /// # Panics
+    /// If the array does not do that.
+    pub fn give_back(&self) {
+        let (mut a, mut b) = (self.fence("a"), self.fence("b"));
+        b.register(B, Key::NONE).expect("b leaves");
+        a.register(Key::NONE, A).expect("a registers");
+        a.reserve(A).expect("a reserves");
+        b.register(Key::NONE, B).expect("b registers");
+    }
+
     /// Sets the fault of a path, as JSON.
     ///
     /// # Panics

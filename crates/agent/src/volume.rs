@@ -186,7 +186,10 @@ impl Volume {
                     if was_made || self.carries_osd || has_values {
                         break;
                     }
-                    tracing::info!(volume = self.name, "served with other values than the array keeps: it is started anew");
+                    tracing::info!(
+                        volume = self.name,
+                        "served with other values than the array keeps: it is started anew"
+                    );
                     self.hang_up(&daemon);
                     daemon.stop(&self.name, &STOP).map(drop)?;
                 }

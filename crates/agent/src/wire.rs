@@ -73,8 +73,7 @@ impl Wire {
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = beat.side as u8;
         bytes[11] = beat.role as u8;
-        bytes[12] =
-            u8::from(beat.stopped) | u8::from(beat.granted) << 1 | u8::from(beat.reaches) << 2;
+        bytes[12] = u8::from(beat.stopped) | u8::from(beat.granted) << 1 | u8::from(beat.reaches) << 2;
         bytes[16..24].copy_from_slice(&beat.run.to_le_bytes());
         bytes[24..32].copy_from_slice(&beat.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&beat.monitor_age.unwrap_or(NEVER).to_le_bytes());

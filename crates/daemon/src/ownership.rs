@@ -45,6 +45,14 @@ pub(super) fn expected(
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
 }
 
+/// On an array that a partner shares the cache `uuid` of `core` lies at the volume's place. What this host remembers of another one
+/// is from before: the partner may have made a new one, which is the array's word.
+pub(super) fn is_past(state: &mut State, name: &str, core: &CoreNames, uuid: &str) {
+    let own = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());
+    let known = own.into_iter().chain(state.left.values_mut());
+    known.filter(|last| last.uuid != uuid && last.is_of(core)).for_each(|last| last.dirty_bytes = Some(0));
+}
+
 /// True if nobody was served through `last`, since a crash came between the note and the label of its attach. The label
 /// says so, and only that of its own core counts: a path may lead to another disk.
 pub(super) fn is_unserved(last: &LastCache, core: &CoreNames, path: Option<&Path>) -> bool {
@@ -99,6 +107,8 @@ pub(super) fn refuse_past(
 pub(super) struct Found {
     /// The UUID of the cache.
     pub(super) uuid: String,
+    /// The name of the volume that it was made for.
+    pub(super) volume: String,
     /// It knows its core by nothing but the size: whether the given one is that core is for the daemon's memory to say.
     pub(super) by_size: bool,
 }
@@ -221,7 +231,7 @@ mod tests {
         let text = format!("core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]\n{cache}");
         let config: VolumeConfig = toml::from_str(&text).unwrap();
         let mut options = ServeOptions::of(&config, "b", Leave::default()).unwrap();
-        let found = found.map(|uuid| Found { uuid: uuid.to_owned(), by_size: true });
+        let found = found.map(|uuid| Found { uuid: uuid.to_owned(), volume: "b".to_owned(), by_size: true });
         if let Some(c) = &mut options.cache {
             c.expected = expected("b", &c.path, core, found.as_ref(), state);
         }

@@ -283,6 +283,10 @@ impl Memory for Registry {
                     state.voids.clear();
                 }
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
+                // Another volume's LUN in its place is refused by what is remembered.
+                if let Some(found) = found.as_ref().filter(|f| o.reservation.is_some() && f.volume == name) {
+                    ownership::is_past(&mut state, name, &core, &found.uuid);
+                }
                 let path = o.core.path().map(Path::to_owned);
                 if let Some(cache) = &mut o.cache {
                     cache.expected = ownership::expected(name, &cache.path, &core, found.as_ref(), &state);
@@ -312,6 +316,7 @@ impl Memory for Registry {
             // Asked where it is decided: others may have been served while this start waited for its devices.
             if let (Some(cache), true) = (&cache, is_shared) {
                 state.voids.remove(&cache.uuid);
+                ownership::is_past(state, name, core, &cache.uuid);
             }
             cache.as_ref().map_or(Ok(()), |cache| refuse_void(state, cache))?;
             if !forced {

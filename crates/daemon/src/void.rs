@@ -92,7 +92,11 @@ pub(super) fn settle(
             c.replace = Some(sb.uuid_text());
         }
         Ok((Some(_), found)) => {
-            return found.map(|sb| Found { uuid: sb.uuid_text(), by_size: core::is_known_by_size(&sb.core) });
+            return found.map(|sb| Found {
+                uuid: sb.uuid_text(),
+                by_size: core::is_known_by_size(&sb.core),
+                volume: sb.name,
+            });
         }
         Ok((None, _)) => without(o, last),
         Err(why) if is_gone(&why) || !c.path.exists() => without(o, last),

@@ -134,22 +134,27 @@ impl Running {
     /// # Errors
     /// If one fails; the error is that of the first.
     pub fn join(mut self) -> Result<Vec<Ended>, IoError> {
-        self.end()
+        let (result, staying) = self.end();
+        staying.wait_elsewhere();
+        result
     }
 
-    fn end(&mut self) -> Result<Vec<Ended>, IoError> {
+    /// Ends the threads and waits until they do nothing more by themselves. The result has those that stay until the kernel has
+    /// nothing of their devices. Failures are of no use to whoever is not to write any more.
+    pub fn end_now(mut self) -> Staying {
+        self.end().1
+    }
+
+    fn end(&mut self) -> (Result<Vec<Ended>, IoError>, Staying) {
         drop(self.handle.send_all(|| Command::End));
         let mut ended = Vec::new();
         let mut result = Ok(());
+        let mut staying = Staying(Vec::new());
         for thread in std::mem::take(&mut self.threads) {
             let last = thread.last.recv();
             let panicked = match &last {
                 Ok(Last { stays: true, .. }) => {
-                    let joins = std::thread::Builder::new().name("joiner".into());
-                    let _ = joins.spawn(move || {
-                        let _ = thread.handle.join();
-                        drop(thread.ring);
-                    });
+                    staying.0.push(thread);
                     false
                 }
                 Ok(_) | Err(_) => thread.handle.join().is_err(),
@@ -162,7 +167,29 @@ impl Running {
                 }
             }
         }
-        result.map(|()| ended)
+        (result.map(|()| ended), staying)
+    }
+}
+
+/// Threads of a volume that has ended, which stay until the kernel has nothing of their devices.
+#[derive(Debug)]
+pub struct Staying(Vec<Thread>);
+
+impl Staying {
+    /// Waits for them, however long that takes.
+    pub fn wait(self) {
+        for thread in self.0 {
+            let _ = thread.handle.join();
+            drop(thread.ring);
+        }
+    }
+
+    /// The same in the background.
+    fn wait_elsewhere(self) {
+        if !self.0.is_empty() {
+            let joins = std::thread::Builder::new().name("joiner".into());
+            let _ = joins.spawn(move || self.wait());
+        }
     }
 }
 
@@ -170,7 +197,7 @@ impl Drop for Running {
     /// However whoever had them came to let go of them, a panic among that: nobody is served without somebody who looks after it.
     fn drop(&mut self) {
         if !self.threads.is_empty() {
-            let _ = self.end();
+            self.end().1.wait_elsewhere();
         }
     }
 }

@@ -113,7 +113,7 @@ impl Volume {
         let name = app.name.clone();
         let let_go = move || {
             // They answer nobody, by whichever thread that has not ended yet.
-            let _ = running.join();
+            let staying = running.end_now();
             if let Some(image) = image {
                 image.end();
             }
@@ -122,11 +122,13 @@ impl Volume {
             drop(devices);
             kernel.let_go();
             kernel.end();
+            staying.wait();
             // The last to have a device waits for what the kernel has of it.
             drop((governing, core, held));
         };
         let ending = std::thread::Builder::new().name(format!("end-{name}")).spawn(let_go);
-        let unended = |why| tracing::warn!(%why, name, "what a volume had that was ended goes with the process");
+        let unended =
+            |why| tracing::warn!(%why, name, "what a volume had that was ended goes with the process");
         ending.map_err(unended).ok()
     }
 

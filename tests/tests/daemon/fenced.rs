@@ -5,6 +5,7 @@ use crate::site::Site;
 use loligo_pair::lease::LEASE;
 use loligo_sim::rng::Rng;
 use loligo_tests::history::{Crash, History};
+use loligo_tests::lab::until;
 use loligo_tests::line::EIO;
 use loligo_tests::load::{End, Mix};
 use loligo_tests::nbd::Command;
@@ -237,6 +238,57 @@ fn a_core_does_not_go_on_alone_by_the_memory_of_one_host() {
     // One that was refused may have been carried out.
     assert!(found == last || found == last + 1, "{found} is found, and {last} was acknowledged");
     partner.stop().expect("a clean stop");
+}
+
+/// The cache on the array is the partner's word, and newer than what this host remembers of the one before.
+#[test]
+fn a_cache_that_the_partner_made_anew_is_believed() {
+    let Some(pair) = Pair::new("a cache made anew by the partner", "wb", "") else { return };
+    let daemon = pair.owner.daemon();
+    let mut history = History::new(CORE);
+    pair.owner.load("v").write(&mut history, 0..2048, false).expect("written");
+    // It remembers that its cache has what the core lacks.
+    daemon.kill().expect("it lived");
+    pair.take(Taken::Both);
+    let partner = pair.partner.daemon();
+    pair.partner.verified("v", &mut history, Some(Crash::Killed));
+    pair.partner.ok(&["volume", "stop", "v", "--flush"]);
+    pair.partner.ok(&["volume", "start", "v", "--create", "--force"]);
+    pair.partner.load("v").write(&mut history, 0..1024, false).expect("written");
+    partner.stop().expect("a clean stop");
+    [&pair.cache, &pair.core].into_iter().for_each(SharedArray::give_back);
+    let daemon = pair.owner.daemon();
+    let (state, why) = pair.owner.status("v");
+    assert_eq!(state, "serving", "{why}");
+    pair.owner.verified("v", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+/// A path that queues without end keeps writes of a volume that is ended. They would land once this controller may write again.
+#[test]
+fn an_ended_volume_is_ending_while_the_kernel_has_its_writes() {
+    let Some(pair) = Pair::new("writes that a path queues", "wt", "") else { return };
+    let daemon = pair.owner.daemon();
+    let mut line = pair.owner.line("v");
+    let write = Command::Write { data: vec![7; 4096], fua: true };
+    line.ask(0, &write).expect("written");
+    [&pair.cache, &pair.core].iter().for_each(|array| array.fault("a", r#"{"queues":true}"#));
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| line.try_ask(0, &write));
+        std::thread::sleep(Duration::from_millis(500));
+        pair.take(Taken::Both);
+        let then = pair.bytes();
+        pair.owner.ok(&["volume", "end", "v"]);
+        assert!(waits.join().expect("no panic").is_err(), "it is hung up on");
+        let ending = || pair.owner.show("v")["ending"] == true;
+        assert!(ending(), "{}", pair.owner.show("v"));
+        std::thread::sleep(AT_ONCE);
+        assert!(ending(), "{}", pair.owner.show("v"));
+        [&pair.cache, &pair.core].iter().for_each(|array| array.fault("a", "{}"));
+        until("what the kernel had is refused", LATER, || !ending());
+        pair.is_untouched(Taken::Both, &then);
+    });
+    daemon.stop().expect("a clean stop");
 }
 
 #[test]
