@@ -5,6 +5,7 @@
 use loligo_tests::lab::{self, Lab, good};
 use loligo_tests::server::program;
 use loligo_tests::skip;
+use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -137,11 +138,54 @@ fn a_volume_follows_its_array_with_data_and_settings() {
     until("it is served by the new daemon", || holds(&lab, &at, 90));
     assert!(has_role(&lab, "n0b", "NORMAL"), "a daemon alone is no reason for a takeover");
 
+    an_address_that_somebody_took_comes_back(&lab, &at);
     a_daemon_without_the_array_answers_nothing_old(&lab, &at);
+    a_side_whose_kernel_has_writes_has_not_stopped(&lab, &at);
     drills(&lab);
     in_the_daemon(&lab, &at);
     good(lab.run("down", &[]));
     lab.leaves_nothing();
+}
+
+fn an_address_that_somebody_took_comes_back(lab: &Lab, at: &str) {
+    let address = at.split(':').next().expect("an address");
+    let take = format!("read -r _ i _ a _ < <(ip -o addr show to {address}) && ip addr del $a dev $i");
+    good(on(lab, "n0a", &["bash", "-c", &take]));
+    until("the address is back", || holds(lab, at, 90));
+}
+
+/// A path that queues without end keeps what an ended volume wrote: it would land once this side may write again.
+fn a_side_whose_kernel_has_writes_has_not_stopped(lab: &Lab, at: &str) {
+    until("both are well", || has_role(lab, "n0a", "NORMAL") && has_role(lab, "n0b", "NORMAL"));
+    let lun = lab.dir.join("n0/a/vol-n0a");
+    let fault = |is: &str| {
+        let fault = format!("{{\"queues\":{is}}}");
+        setxattr(&lun, "user.loligo.fault", fault.as_bytes(), XattrFlags::empty()).expect("it is taken");
+    };
+    fault("true");
+    let target = format!("nbd://{at}/");
+    let write = ["timeout", "20", "qemu-io", "-f", "raw", "-t", "none", "-c", "write -P 17 1M 64k", &target];
+    let mut waits = lab.command("exec", &["--host", "client", "--"]);
+    let mut waits = waits.args(write).stdout(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    good(pair(lab, "n0b", "takeover", &[]));
+    until("the partner serves it", || holds(lab, at, 90));
+    let is_stopped = || {
+        let status: Value =
+            serde_json::from_slice(&pair(lab, "n0b", "status", &["--json"]).stdout).unwrap_or_default();
+        status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
+    };
+    for _ in 0..20 {
+        assert!(!is_stopped(), "its kernel has a write");
+        assert!(!pair(lab, "n0b", "giveback", &[]).status.success(), "it would land after a giveback");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    fault("false");
+    until("its kernel has nothing", is_stopped);
+    until("units are given back", || pair(lab, "n0b", "giveback", &[]).status.success());
+    until("it is at home", || has_role(lab, "n0a", "NORMAL"));
+    until("the write that was never acknowledged has not landed", || holds(lab, at, 90));
+    assert!(!waits.wait().expect("it ends").success(), "the write was acknowledged");
 }
 
 /// The agent stands still, and its daemon lives on with clients that reach it: those of the partner write meanwhile.
