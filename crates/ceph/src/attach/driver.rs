@@ -22,6 +22,7 @@ use loligo_block::Mailbox;
 use loligo_block::lease::{Lease, boottime};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 /// Attaches an image, unless that is given up.
 pub(crate) fn attach_unless(
@@ -39,7 +40,12 @@ pub(crate) fn attach_unless(
         next = match next {
             Next::Over(result) => return driver.end(result?),
             Next::Do(step) if cancel.is_cut() && step != Step::Leave => machine.give_up(),
-            Next::Do(step) => machine.answered(driver.carry_out(step)),
+            Next::Do(step) => {
+                let (name, begun) = (format!("{step:?}"), Instant::now());
+                let answer = driver.carry_out(step);
+                tracing::debug!(step = name, ms = begun.elapsed().as_millis(), ok = answer.is_ok());
+                machine.answered(answer)
+            }
         };
     }
 }
