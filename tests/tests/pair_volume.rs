@@ -8,7 +8,7 @@ use loligo_tests::skip;
 use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time that a change of owner may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -140,6 +140,7 @@ fn a_volume_follows_its_array_with_data_and_settings() {
 
     an_address_that_somebody_took_comes_back(&lab, &at);
     a_daemon_without_the_array_answers_nothing_old(&lab, &at);
+    a_takeover_that_fails_says_so_each_time(&lab);
     a_side_whose_kernel_has_writes_has_not_stopped(&lab, &at);
     drills(&lab);
     in_the_daemon(&lab, &at);
@@ -154,14 +155,32 @@ fn an_address_that_somebody_took_comes_back(lab: &Lab, at: &str) {
     until("the address is back", || holds(lab, at, 90));
 }
 
+/// An alarm is told once a minute, and whoever gave the second order waits.
+fn a_takeover_that_fails_says_so_each_time(lab: &Lab) {
+    until("both are well", || has_role(lab, "n0a", "NORMAL") && has_role(lab, "n0b", "NORMAL"));
+    let fault = |is: &str| set_fault(lab, "n0/b/quorum", &format!("{{\"lost\":{is}}}"));
+    fault("true");
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let out = pair(lab, "n0b", "takeover", &[]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(3), "{said}");
+        assert!(said.contains("not fenced"), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(15), "after {:?}: {said}", begun.elapsed());
+        println!("refused after {:?}: {said}", begun.elapsed());
+    }
+    fault("false");
+}
+
+fn set_fault(lab: &Lab, path: &str, fault: &str) {
+    let path = lab.dir.join(path);
+    setxattr(path, "user.loligo.fault", fault.as_bytes(), XattrFlags::empty()).expect("it is taken");
+}
+
 /// A path that queues without end keeps what an ended volume wrote: it would land once this side may write again.
 fn a_side_whose_kernel_has_writes_has_not_stopped(lab: &Lab, at: &str) {
     until("both are well", || has_role(lab, "n0a", "NORMAL") && has_role(lab, "n0b", "NORMAL"));
-    let lun = lab.dir.join("n0/a/vol-n0a");
-    let fault = |is: &str| {
-        let fault = format!("{{\"queues\":{is}}}");
-        setxattr(&lun, "user.loligo.fault", fault.as_bytes(), XattrFlags::empty()).expect("it is taken");
-    };
+    let fault = |is: &str| set_fault(lab, "n0/a/vol-n0a", &format!("{{\"queues\":{is}}}"));
     fault("true");
     let target = format!("nbd://{at}/");
     let write = ["timeout", "20", "qemu-io", "-f", "raw", "-t", "none", "-c", "write -P 17 1M 64k", &target];

@@ -11,7 +11,7 @@ use loligo_bench::pair::drill::{self, DrillOptions, NotReady, Stage};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{flush_output, out, outln};
-use loligo_pair::machine::{Notice, Order, RoleName};
+use loligo_pair::machine::{DROPPED, Notice, Order, RoleName};
 use loligo_pair::plan::Side;
 use serde_json::json;
 use std::path::PathBuf;
@@ -222,11 +222,11 @@ fn drill(of: &Of, options: &DrillOptions, json: Json) -> Result<ExitCode> {
 /// Gives an order, and waits until the role says that it was carried out, or refused.
 fn order(of: &Of, order: Order, wait: u64, json: Json) -> Result<()> {
     let agent = of.agent()?;
-    let (from, to) = match order {
-        Order::Takeover => (RoleName::Normal, RoleName::Dual),
-        Order::Giveback => (RoleName::Dual, RoleName::Normal),
+    let to = match order {
+        Order::Takeover => RoleName::Dual,
+        Order::Giveback => RoleName::Normal,
     };
-    let known = agent.history()?.len();
+    let known = agent.history()?.pop();
     agent.order(order)?;
     let end = Instant::now() + Duration::from_secs(wait);
     loop {
@@ -235,17 +235,35 @@ fn order(of: &Of, order: Order, wait: u64, json: Json) -> Result<()> {
             return json.done(&status, || print_status(&status));
         }
         let history = agent.history()?;
-        let alarm = history.iter().skip(known).find_map(|entry| match &entry.notice {
-            Notice::Alarm(text) if status.role == from => Some(text.clone()),
-            _ => None,
-        });
-        if let Some(why) = alarm {
+        // The oldest entries go, and the numbers of the others with them.
+        let new = history.iter().rev().take_while(|entry| Some(*entry) != known.as_ref());
+        let failed = new.filter_map(|entry| failure(order, &entry.notice)).next();
+        if let Some(why) = failed {
             bail!(Ended::refused(why));
         }
         if Instant::now() > end {
             return json.begun(&status, || print_status(&status));
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The reason why an order failed, if `notice` says that. Alarms may be of something else.
+fn failure(order: Order, notice: &Notice) -> Option<String> {
+    let fails = match (order, notice) {
+        (_, Notice::Role { to: RoleName::Fenced, .. }) => true,
+        (Order::Takeover, Notice::Role { from, to, .. }) => {
+            (*from, *to) == (RoleName::Race, RoleName::Normal)
+        }
+        (Order::Giveback, Notice::Role { from, to, .. }) => {
+            (*from, *to) == (RoleName::Giveback, RoleName::Dual)
+        }
+        (_, Notice::Step(_) | Notice::Alarm(_)) => false,
+    };
+    match notice {
+        Notice::Role { why, .. } if fails => Some(why.clone()),
+        Notice::Step(why) if why.starts_with(DROPPED) => Some(why.clone()),
+        _ => None,
     }
 }
 

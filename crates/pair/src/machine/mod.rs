@@ -27,6 +27,7 @@ pub use crate::role::RoleName;
 pub use action::{
     Action, Answer, Ask, Cause, Deed, Event, Failure, Job, Joining, Notice, Order, Proof, View,
 };
+pub use roles::DROPPED;
 pub use tracks::UnitState;
 
 use crate::beat::Beat;

@@ -11,6 +11,9 @@ use crate::role::RoleName;
 /// The most that a backoff grows.
 const LONGEST_BACKOFF: u32 = 4;
 
+/// Begins the step that tells of an order that was taken, and is not carried out.
+pub const DROPPED: &str = "an order is dropped";
+
 /// The reasons why an order is refused.
 const NO_MONITOR: &str = "no monitor has answered within a second: see that this controller reaches them, and give the order again";
 const NOT_READY: &str = "the partner does not say that it is fenced, runs nothing and reaches a monitor and its LUNs: see 'loligo pair status' there, \
@@ -162,7 +165,7 @@ impl Machine {
         if let Role::Normal { ordered: ordered @ true, .. } = &mut self.role {
             // It is not to be carried out hours later.
             *ordered = false;
-            self.alarm(format!("an order is dropped: {NO_MONITOR}"));
+            self.step(format!("{DROPPED}: {NO_MONITOR}"));
         }
         match self.partner.verdict(self.now, self.born.max(self.awake), &self.plan) {
             Verdict::Alive => {}
@@ -265,9 +268,11 @@ impl Machine {
                     Answer::Failed(failure) => failure.to_string(),
                     _ => "no answer that makes sense".to_owned(),
                 };
-                self.alarm(format!("the quorum LUN is not fenced ({failure}): nothing is taken over"));
+                let why = format!("the quorum LUN is not fenced ({failure}): nothing is taken over");
+                self.alarm(why.clone());
                 self.race_after = self.now + wait;
-                self.become_role(Role::normal("the takeover failed".to_owned(), self.race_after, failed + 1));
+                // Told each time, for whoever waits for it.
+                self.become_role(Role::normal(why, self.race_after, failed + 1));
             }
         }
     }
