@@ -1,7 +1,9 @@
 //! Claims about agents that are given what they must not act on.
 
-use crate::pair::Pair;
+use crate::pair::{A, Pair};
 use loligo_format::layout::SUPERBLOCKS;
+use loligo_pair::fence::Fence;
+use loligo_pair::reservation::Key;
 use loligo_tests::server::program;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,6 +15,17 @@ use std::time::{Duration, Instant};
 const SECTOR_B: u64 = (1 << 20) + 4096;
 /// A partner that never comes is no reason for a takeover here.
 const NO_TAKEOVER: &str = "[timings]\nfirst-contact = 600000\n";
+
+/// The options that a setup sets, for all of the cluster.
+const OPTIONS: [&str; 7] = [
+    "osd_crush_update_on_start",
+    "mon_osd_down_out_subtree_limit",
+    "paxos_propose_interval",
+    "mon_lease",
+    "mon_election_timeout",
+    "mon_client_ping_interval",
+    "mon_client_ping_timeout",
+];
 
 /// What the monitors know of an OSD, by `key` of its entry in `list`.
 fn known(pair: &Pair, list: &str, osd: u32, key: &str) -> u64 {
@@ -81,6 +94,30 @@ fn a_living_partner_that_is_not_understood_is_no_dead_one() {
     living(&pair, beat, || does_not_run(&pair, &["version 9", "the same version on both controllers"]));
     beat[8] = 1;
     living(&pair, beat, || does_not_run(&pair, &["signed with another secret", "the same file"]));
+}
+
+#[test]
+fn an_osd_is_not_started_over_an_unregistered_path() {
+    let Some(mut pair) = Pair::new("a pair with a path that is not registered", None) else { return };
+    pair.register(&["a", "b"]);
+    let mut a = pair.fence("a", "osd1");
+    a.release(A).expect("it is given back");
+    a.register(A, Key::NONE).expect("and left");
+    pair.write(&(pair.file() + NO_TAKEOVER));
+    let before = pair.everything();
+    let mut agent = pair.command("run", "a");
+    pair.spawn(&mut agent);
+    pair.until("the agent says why", |pair| pair.history().contains("is not this side's"));
+    assert_eq!(pair.everything().but(&["quorum"]), before.but(&["quorum"]));
+    assert_eq!(pair.process("a", 1), None, "an OSD was started");
+    let history = pair.history();
+    assert!(history.contains("'loligo pair setup' on this controller registers it"), "{history}");
+
+    let left = OPTIONS.iter().flat_map(|option| ["--leave", option]).collect::<Vec<_>>();
+    let out = pair.run("setup", "a", &left);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    pair.until("the OSD is started once the path is registered", |pair| pair.unit("osd.1") == "running");
+    is_up(&pair, 1);
 }
 
 #[test]
