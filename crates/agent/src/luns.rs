@@ -137,7 +137,12 @@ impl Luns {
     pub fn hold(&self, lun: LunId) -> Answer {
         let hold = || {
             let mut fence = self.open(lun)?;
-            fence.reserve(self.mine())?;
+            if let Err(why) = fence.reserve(self.mine()) {
+                let shown = fence.read()?;
+                let is_left_out = shown.held.is_none() && !shown.keys.contains(&self.mine());
+                let left_out = FenceError::Unregistered { lun: fence.name() };
+                return Err(if is_left_out { left_out } else { why });
+            }
             confirm_held(&mut fence, self.mine(), self.theirs())
         };
         fenced(hold(), |_| Answer::Done)

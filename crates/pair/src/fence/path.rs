@@ -20,6 +20,14 @@ pub enum FenceError {
         /// The path to the LUN.
         lun: String,
     },
+    /// Nobody holds it, and this path was left out when the pair was set up, or its registration was lost alone.
+    #[error(
+        "{lun}: this path is not registered, and nobody holds the LUN: 'loligo pair setup' on this controller registers it"
+    )]
+    Unregistered {
+        /// The path to the LUN.
+        lun: String,
+    },
     /// Others are registered, and the caller is not: its partner has taken the LUN from it.
     #[error(
         "{lun}: this controller's key {:#x} is not registered, and others are: the LUN was taken from it; \
