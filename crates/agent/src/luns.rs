@@ -3,7 +3,7 @@
 use crate::config::PairConfig;
 use crate::wire::{BEAT, SECTOR, Stranger, Wire};
 use loligo_pair::beat::Beat;
-use loligo_pair::fence::{BlockFence, Fence, FenceError, confirm, confirm_held, race, take};
+use loligo_pair::fence::{BlockFence, Fence, FenceError, confirm, confirm_held, race, race_while, take};
 use loligo_pair::machine::{Answer, Failure, Joining, Proof, View};
 use loligo_pair::plan::{LunId, QUORUM, Side};
 use loligo_pair::reservation::Key;
@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
+use std::time::Instant;
 
 /// The place of the first side's sector on the quorum LUN, bytes.
 const SECTORS: u64 = 1 << 20;
@@ -109,10 +110,11 @@ impl Luns {
         Ok(View { generation: shown.generation, keys: shown.keys, holder })
     }
 
-    /// The race for a LUN where this side is registered.
-    pub fn race(&self, lun: LunId) -> Answer {
+    /// The race for a LUN where this side is registered, begun unless the evidence is old by then.
+    pub fn race(&self, lun: LunId, old: Instant) -> Answer {
         let race = || {
-            let done = race(&mut self.open(lun)?, self.mine(), self.theirs())?;
+            let may = || Instant::now() < old;
+            let done = race_while(&mut self.open(lun)?, self.mine(), self.theirs(), may)?;
             Ok(Answer::Taken { generation: done.generation(), drained: done.is_drained() })
         };
         fenced(race(), |answer| answer)

@@ -205,7 +205,12 @@ impl Lun {
 
     /// True if a write that was taken has not ended, and the array has not lost its power since.
     pub fn is_under_way(&self, ticket: Ticket) -> bool {
-        self.writes.port(ticket).is_some()
+        self.port(ticket).is_some()
+    }
+
+    /// The port of a write that is under way.
+    pub fn port(&self, ticket: Ticket) -> Option<Port> {
+        self.writes.port(ticket)
     }
 
     /// Ends a write that began: its bytes are on the medium. The aborts that are over by this; `None`: the array has lost its

@@ -23,7 +23,7 @@ mod taking;
 
 pub use ioctl::BlockFence;
 pub use path::{Fence, FenceError, KIND};
-pub use proof::{Confirmed, Ownership, confirm, confirm_held, race, take};
+pub use proof::{Confirmed, Ownership, confirm, confirm_held, race, race_while, take};
 pub use shown::{SHOWN, Shown};
 pub use taking::{Taking, take_within};
 

@@ -85,12 +85,30 @@ pub fn take(lun: &mut impl Fence, mine: Key, victim: Key) -> Result<Confirmed, F
 /// # Errors
 /// If it is not confirmed. [`FenceError::is_lost`] says whether the partner has won.
 pub fn race(lun: &mut impl Fence, mine: Key, partner: Key) -> Result<Confirmed, FenceError> {
+    race_while(lun, mine, partner, || true)
+}
+
+/// The same, and nothing is begun unless it still `may` be: evidence against the partner gets old while this host stands still.
+///
+/// # Errors
+/// As [`race`] has them, or if it may not be begun any more.
+pub fn race_while(
+    lun: &mut impl Fence,
+    mine: Key,
+    partner: Key,
+    may: impl Fn() -> bool,
+) -> Result<Confirmed, FenceError> {
     let mut shown = read(lun)?;
     if look(lun, &shown, mine, partner)? == Some(partner) {
         std::thread::sleep(SETTLE);
         shown = read(lun)?;
     }
     let held = look(lun, &shown, mine, partner)?;
+    // One that was begun is ended: the partner has heard of it.
+    if held != Some(mine) && !may() {
+        let why = "this host stood still, and the race is not begun".to_owned();
+        return Err(FenceError::NotConfirmed { lun: lun.name(), why });
+    }
     if held.is_none() {
         match lun.reserve(mine) {
             Ok(()) => {}

@@ -36,6 +36,12 @@ impl Machine {
         }
     }
 
+    /// Asks the monitors at once.
+    pub(super) fn hurry_monitors(&mut self) {
+        self.looks.due.remove(&Sort::Monitors);
+        self.look_at(Sort::Monitors, self.plan.timings.look, Ask::Monitors);
+    }
+
     fn look_at(&mut self, sort: Sort, every: Millis, ask: Ask) {
         let is_due = self.looks.due.get(&sort).is_none_or(|due| self.now >= *due);
         // One question that gets lost must not look like monitors that are away.
@@ -76,6 +82,7 @@ impl Machine {
                     self.looks.monitor_steady = Some(asked.at);
                 }
                 self.looks.monitor = self.looks.monitor.max(Some(asked.at));
+                self.monitor_answered(asked.step);
             }
             (Sort::OwnSector, Answer::Failed(Failure::NotMine(why))) if asked.step >= self.since_step => {
                 self.fence(format!("the array refuses this side's sector: {why}"));

@@ -74,6 +74,9 @@ impl Partner {
         if self.newest.is_some_and(|known| (beat.run, beat.number) <= (known.run, known.number)) {
             return;
         }
+        if self.newest.is_some_and(|known| known.run != beat.run) {
+            self.cut_off = None;
+        }
         self.newest = Some(beat);
         let has_none = beat.monitor_age.is_none_or(|age| age > plan.timings.no_monitor);
         // A run that has only begun has not had the time to reach one.
@@ -111,8 +114,11 @@ impl Partner {
         if links && sector {
             return Verdict::Silent;
         }
-        let patience = if self.is_heard(now, plan) { times.no_monitor_heard } else { times.look };
+        let is_heard = self.is_heard(now, plan);
+        let patience = if is_heard { times.no_monitor_heard } else { times.look };
         let cut_off = self.cut_off.is_some_and(|at| now.saturating_sub(at) > patience);
-        if cut_off && !(links && sector) { Verdict::CutOff } else { Verdict::Alive }
+        // The last word of an agent that has died is none of a partner which lives.
+        let lives = is_heard || self.sector_changed > self.last_link().map(|at| at + times.links_silent / 2);
+        if cut_off && lives { Verdict::CutOff } else { Verdict::Alive }
     }
 }

@@ -1,7 +1,22 @@
 //! A role of a side, with what it needs.
 
+use super::partner::Verdict;
 use crate::plan::{LunId, Millis, UnitId};
 use crate::role::RoleName;
+
+/// A question before a takeover.
+#[derive(Debug, Clone)]
+pub(super) enum Asking {
+    /// The partner's units, whether they speak. These have not answered yet.
+    Units(Vec<UnitId>),
+    /// A monitor, whether this side is the one that is cut off. Asked last: an answer from before says nothing of that.
+    Monitor {
+        /// When it was asked.
+        at: Millis,
+        /// The verdict on the partner by then.
+        verdict: Verdict,
+    },
+}
 
 /// A role with what it needs.
 #[derive(Debug, Clone)]
@@ -13,8 +28,8 @@ pub(super) enum Role {
         not_before: Millis,
         /// Takeovers that failed, one after the other.
         failed: u32,
-        /// The partner's units that are being asked whether they speak, and the event with which that began.
-        asking: Option<(u64, Vec<UnitId>)>,
+        /// What is asked before a takeover, and the event with which that began.
+        asking: Option<(u64, Asking)>,
         /// The operator wants the partner's units here.
         ordered: bool,
     },

@@ -2,7 +2,7 @@
 
 use super::action::{Action, Answer, Ask, Asked, Failure, Notice, Order};
 use super::partner::Verdict;
-use super::role::Role;
+use super::role::{Asking, Role};
 use super::{Machine, Purpose};
 use crate::omit::Step;
 use crate::plan::{LunId, QUORUM, UnitId};
@@ -120,7 +120,7 @@ impl Machine {
             Role::Fenced { why: start(why), not_before: self.now, rejoin: None }
         } else if holder == Some(mine) && has_theirs {
             // The race was won, and the partner's key not yet taken away.
-            if self.now >= self.race_after {
+            if self.now >= self.race_after && self.has_monitor() {
                 self.race("a race is ended".to_owned(), 0);
             }
             return;
@@ -136,6 +136,9 @@ impl Machine {
             Role::Fenced { why, not_before: self.now + self.plan.timings.backoff, rejoin: None }
         } else if is_half_taken && !has_theirs {
             // A takeover was under way when the agent before this one ended.
+            if !self.has_monitor() {
+                return;
+            }
             self.race("a takeover is gone on with".to_owned(), 0);
             return;
         } else {
@@ -151,6 +154,11 @@ impl Machine {
     /// Watches the partner, and begins a takeover if the evidence is whole.
     fn watch(&mut self) {
         let Role::Normal { not_before, failed, ref asking, ordered, .. } = self.role else { return };
+        if let Some((_, Asking::Monitor { at, .. })) = asking
+            && self.now.saturating_sub(*at) > self.plan.timings.monitor_fresh
+        {
+            return self.asks_nothing();
+        }
         if asking.is_some() || (self.now < not_before && !self.plan.leaves_out(Step::Backoff)) {
             return;
         }
@@ -167,18 +175,18 @@ impl Machine {
             *ordered = false;
             self.step(format!("{DROPPED}: {NO_MONITOR}"));
         }
-        match self.partner.verdict(self.now, self.born.max(self.awake), &self.plan) {
+        match self.verdict() {
             Verdict::Alive => {}
             Verdict::Silent if !has_monitor => {
                 self.alarm("the partner is silent, and no monitor answers: nothing is taken over".to_owned());
             }
-            Verdict::Silent => self.ask_whether_they_speak(failed),
+            Verdict::Silent => self.ask_whether_they_speak(),
             Verdict::CutOff => {
                 // Monitors that were away for both are back for one of them first.
                 let steady = self.plan.timings.no_monitor + 2 * self.plan.timings.monitor_fresh;
                 let is_steady = self.looks.monitor_steady(self.now) > steady;
                 if has_monitor && (is_steady || self.plan.leaves_out(Step::SteadyMonitor)) {
-                    self.race("the partner has no monitor".to_owned(), failed);
+                    self.ask_monitor(Verdict::CutOff);
                 }
             }
         }
@@ -191,23 +199,71 @@ impl Machine {
     }
 
     /// Silence may be the death of the agent alone: its units speak then.
-    fn ask_whether_they_speak(&mut self, failed: u32) {
+    fn ask_whether_they_speak(&mut self) {
         let other = self.plan.me.other();
         let units: Vec<UnitId> = self.plan.ids().filter(|id| self.plan.unit(*id).home == other).collect();
         if units.is_empty() || self.plan.leaves_out(Step::Speaks) {
-            return self.race("the partner is silent".to_owned(), failed);
+            return self.ask_monitor(Verdict::Silent);
         }
         for unit in &units {
             self.ask(Purpose::Speaks(*unit), Ask::Speaks(*unit));
         }
         let step = self.steps;
         if let Role::Normal { asking, .. } = &mut self.role {
-            *asking = Some((step, units));
+            *asking = Some((step, Asking::Units(units)));
         }
     }
 
+    /// All evidence is there, and this side may be the one that is cut off: a monitor that answers from here on says that it is
+    /// not.
+    fn ask_monitor(&mut self, verdict: Verdict) {
+        let (step, at) = (self.steps, self.now);
+        if self.plan.leaves_out(Step::Monitor) {
+            return self.race_by(verdict);
+        }
+        self.hurry_monitors();
+        if let Role::Normal { asking, .. } = &mut self.role {
+            *asking = Some((step, Asking::Monitor { at, verdict }));
+        }
+    }
+
+    /// A monitor has answered a question that was put with the event `step`.
+    pub(super) fn monitor_answered(&mut self, step: u64) {
+        let Role::Normal { asking: Some((since, Asking::Monitor { verdict, .. })), .. } = self.role else {
+            return;
+        };
+        if step < since {
+            return;
+        }
+        self.asks_nothing();
+        if self.verdict() == verdict {
+            self.race_by(verdict);
+        }
+    }
+
+    fn race_by(&mut self, verdict: Verdict) {
+        let Role::Normal { failed, .. } = self.role else { return };
+        let why = match verdict {
+            Verdict::Alive => return,
+            Verdict::Silent => "the partner is silent",
+            Verdict::CutOff => "the partner has no monitor",
+        };
+        self.race(why.to_owned(), failed);
+    }
+
+    fn asks_nothing(&mut self) {
+        if let Role::Normal { asking, .. } = &mut self.role {
+            *asking = None;
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.partner.verdict(self.now, self.born.max(self.awake), &self.plan)
+    }
+
     pub(super) fn spoke(&mut self, unit: UnitId, asked: Asked, answer: &Answer) {
-        let Role::Normal { asking: Some((since, left)), not_before, failed, .. } = &mut self.role else {
+        let Role::Normal { asking: Some((since, Asking::Units(left))), not_before, .. } = &mut self.role
+        else {
             return;
         };
         // The answer to an earlier question says nothing about now.
@@ -217,9 +273,7 @@ impl Machine {
         left.retain(|id| *id != unit);
         if *answer == Answer::Speaks(true) {
             *not_before = self.now + self.plan.timings.backoff;
-            if let Role::Normal { asking, .. } = &mut self.role {
-                *asking = None;
-            }
+            self.asks_nothing();
             let name = self.plan.unit(unit).name.clone();
             return self
                 .alarm(format!("the partner's agent is silent, but {name} speaks: nothing is taken over"));
@@ -227,14 +281,10 @@ impl Machine {
         if !left.is_empty() {
             return;
         }
-        let failed = *failed;
-        if let Role::Normal { asking, .. } = &mut self.role {
-            *asking = None;
-        }
+        self.asks_nothing();
         // The answers took their time.
-        let verdict = self.partner.verdict(self.now, self.born.max(self.awake), &self.plan);
-        if verdict == Verdict::Silent && self.has_monitor() {
-            self.race("the partner is silent".to_owned(), failed);
+        if self.verdict() == Verdict::Silent && self.has_monitor() {
+            self.ask_monitor(Verdict::Silent);
         }
     }
 

@@ -13,6 +13,10 @@ use loligo_pair::writes::Ticket;
 const STALE: Time = 1000;
 /// The time that a partner which holds the quorum LUN has to end its race.
 const SETTLE: Time = 250;
+/// The longest that an array keeps a write.
+const KEPT: Time = 6000;
+/// The time in which an agent that is awake again has ended what its array does not let it have.
+const AWAKE: Time = 1000;
 const KIND: Kind = Kind::WriteExclusiveRegistrants;
 
 fn not_mine(why: &str) -> Stage {
@@ -92,8 +96,12 @@ impl World {
             Ask::Monitors => self.ask_monitors(call),
             Ask::Speaks(unit) => Stage::Over(Answer::Speaks(self.speaks(side, *unit))),
             // Evidence from before the host stood still is none.
-            Ask::Race(_) if call.stage == 0 && self.clock(side) - call.asked > STALE => {
-                Stage::Over(Answer::Failed(Failure::TimedOut))
+            Ask::Race(lun)
+                if call.stage <= 1
+                    && self.view(*lun).holder != Some(KEYS[side.index()])
+                    && self.clock(side) - call.asked > STALE =>
+            {
+                Stage::Over(Answer::Failed(Failure::Other("the host stood still".to_owned())))
             }
             Ask::Race(lun) => self.take(call, *lun, call.stage),
             Ask::Take(lun) if call.stage == 0 => self.register(side, *lun),
@@ -153,10 +161,21 @@ impl World {
         match stage {
             0 if lun == QUORUM && is_theirs => Stage::Later(SETTLE),
             0 => Stage::Next,
-            1 if is_theirs => Stage::Next,
+            1 if view.holder == Some(mine) => Stage::Next,
+            1 if is_theirs => {
+                if lun == QUORUM {
+                    self.begins_race(side);
+                }
+                Stage::Next
+            }
             1 => match self.command(side, lun, Command::Reserve { key: mine, kind: KIND }) {
                 Reply::Now(Err(_)) => not_mine("the race is lost"),
-                _ => Stage::Next,
+                _ => {
+                    if lun == QUORUM {
+                        self.begins_race(side);
+                    }
+                    Stage::Next
+                }
             },
             2 if !view.keys.contains(&theirs) => Stage::Next,
             2 => {
@@ -309,14 +328,24 @@ impl World {
     pub(super) fn lands(&mut self, lun: LunId, ticket: Ticket, pid: Pid) {
         let Some(unit) = unit_of(lun) else { return };
         self.write_answered(lun, pid);
+        let port = self.luns[lun.0 as usize].port(ticket);
         // After a loss of power the array knows nothing of it, and nobody hears of it.
         let Some(over) = self.luns[lun.0 as usize].end_write(ticket) else { return };
-        let by = self.stored[unit.0 as usize].opened_by;
-        if by != pid {
+        let stored = &self.stored[unit.0 as usize];
+        let by = stored.opened_by;
+        if by != pid && !port.is_some_and(|port| self.is_beyond(port, stored.side)) {
             let name = name_of(unit);
             self.violate(format!("a write of process {pid} lands on {name}, which process {by} has"));
         }
         self.stored[unit.0 as usize].landed += 1;
         self.aborts_over(lun, over);
+    }
+
+    /// True if no agent can keep a write of `port` from a LUN that `owner` has: a write that its own host sent before it crashed and
+    /// was back at once, or one that a host sends as it thaws, to an array that has forgotten its keys.
+    fn is_beyond(&self, port: Port, owner: Option<Side>) -> bool {
+        let host = &self.hosts[port.0 as usize];
+        let is_own = owner.is_some_and(|owner| Self::port(owner) == port);
+        if is_own { self.now < host.awake + KEPT } else { self.keys_lost && self.now < host.awake + AWAKE }
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Host {
     pub(super) nic: bool,
     /// Its path to the array is gone.
     pub(super) path_lost: bool,
+    /// When its network was last there again.
+    pub(super) nic_mended: Time,
     pub(super) machine: Option<Machine>,
     pub(super) run: u64,
     pub(super) processes: BTreeMap<UnitId, Process>,
@@ -54,6 +56,7 @@ impl Host {
             clock_stands: false,
             nic: true,
             path_lost: false,
+            nic_mended: 0,
             machine: None,
             run: 0,
             processes: BTreeMap::new(),

@@ -9,6 +9,8 @@ pub(super) struct Monitors {
     /// They have a majority.
     pub(super) up: bool,
     pub(super) down_at: Time,
+    /// When they had one again.
+    pub(super) up_at: Time,
     /// Until when the monitor that each side speaks to answers without a majority.
     pub(super) lease: [Time; 2],
     /// A host reaches them.
@@ -25,6 +27,7 @@ impl Monitors {
         Monitors {
             up: true,
             down_at: 0,
+            up_at: 0,
             lease: [0; 2],
             reach: [true; 2],
             cut_at: [0; 2],

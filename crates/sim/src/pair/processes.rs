@@ -4,7 +4,7 @@ use super::call::{Call, Pid};
 use super::host::Process;
 use super::setting::{UNITS, home_of, luns_of, name_of};
 use super::world::{Happening, World};
-use loligo_pair::machine::{Answer, Cause, Deed, Event, Failure, Job, Step};
+use loligo_pair::machine::{Answer, Cause, Deed, Event, Failure, Job, RoleName, Step};
 use loligo_pair::plan::{LunId, Side, UnitId};
 use loligo_pair::reservation::Port;
 
@@ -48,7 +48,9 @@ impl World {
         let other = side.other();
         let rival = self.hosts[other.index()].process(unit).is_some_and(|p| p.writes)
             && self.may_write_any(other, unit);
-        if rival && self.hosts[other.index()].up {
+        let rival_host = &self.hosts[other.index()];
+        // Of a frozen one on an array that has forgotten its keys nobody knows.
+        if rival && rival_host.up && !(self.keys_lost && rival_host.frozen) {
             let name = name_of(unit);
             self.violate(format!("two processes may write {name}: {side} opens it beside {other}"));
         }
@@ -106,25 +108,40 @@ impl World {
 
     /// A side has won the race on the quorum LUN.
     pub(super) fn won_race(&mut self, side: Side) {
-        let other = side.other();
         self.mark("a race won");
-        // A host whose clock stood does not know how old its evidence is.
-        let host = &self.hosts[side.index()];
-        let stood = host.clock_stands && self.now < host.awake + 2000;
         let can_reach = self.monitors.reach[side.index()] && self.monitors.up;
         if !can_reach
-            && !stood
+            && !self.clock_stood(side)
             && self.now > self.monitors.cut_at[side.index()].max(self.monitors.down_at) + 8000
         {
             self.violate(format!("{side} takes over without a monitor"));
         }
+    }
+
+    /// A host whose clock stood does not know how old its evidence is.
+    fn clock_stood(&self, side: Side) -> bool {
+        let host = &self.hosts[side.index()];
+        host.clock_stands && self.now < host.awake + 2000
+    }
+
+    /// A side begins a race on the quorum LUN: its partner hears of it.
+    pub(super) fn begins_race(&mut self, side: Side) {
+        let other = side.other();
         let quiet = self.excused[other.index()] == 0
             && self.now.saturating_sub(10_000) > self.faulty_until[other.index()];
+        // Whoever has no monitor, and says so by its sector alone, is cut off, whatever it is that it does not reach.
+        let monitors_away = !self.monitors.up || self.now < self.monitors.up_at + 2000;
+        let is_cut_off = self.links == [false; 2] && monitors_away;
+        // A cut that ends between two questions is not seen.
+        let flapped = self.now < self.hosts[side.index()].nic_mended + 1000;
         // A volume greets nobody while its daemon is being started again.
         let has_processes = UNITS[..2].iter().any(|unit| {
             home_of(*unit) == other && self.hosts[other.index()].process(*unit).is_some_and(|p| p.writes)
         });
-        if quiet && !stood && has_processes && !self.ordered && self.now > 7_000 {
+        let has_agent =
+            self.hosts[other.index()].machine.as_ref().is_some_and(|it| it.role() == RoleName::Normal);
+        let excused = is_cut_off || flapped || self.clock_stood(side) || self.ordered || self.now <= 7_000;
+        if quiet && (has_processes || has_agent) && !excused {
             self.violate(format!("{side} takes over from {other}, which is well"));
         }
     }

@@ -86,7 +86,10 @@ impl World {
                 self.boot(side);
             }
             FaultKind::Freeze(side, _) => self.thaw(side),
-            FaultKind::Nic(side) => self.hosts[side.index()].nic = true,
+            FaultKind::Nic(side) => {
+                let host = &mut self.hosts[side.index()];
+                (host.nic, host.nic_mended) = (true, self.now);
+            }
             FaultKind::Link(link) => self.links[link] = true,
             FaultKind::Links => self.links = [true, true],
             FaultKind::Agent(side) => {
@@ -94,7 +97,7 @@ impl World {
                     self.later(0, Happening::Boot(side));
                 }
             }
-            FaultKind::Monitors => self.monitors.up = true,
+            FaultKind::Monitors => (self.monitors.up, self.monitors.up_at) = (true, self.now),
             FaultKind::Reach(side) => self.monitors.reach[side.index()] = true,
             FaultKind::Array => self.array_fails = false,
             FaultKind::Path(side) => self.hosts[side.index()].path_lost = false,
