@@ -127,7 +127,7 @@ pub struct LabConfig {
     pub volumes: Option<String>,
     /// With volumes: bytes of the cache of each, on the array.
     pub volume_cache: String,
-    /// With volumes: a mirror of each cache, on a LUN of its own.
+    /// With volumes: a mirror of each cache, on a second array of its node.
     pub mirror: bool,
     /// With pairs: defects of the arrays, as 'loligo lab array --defect' names them.
     pub array_defects: Vec<String>,
