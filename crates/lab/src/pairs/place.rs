@@ -269,8 +269,7 @@ mod tests {
 
     #[test]
     fn a_lun_is_found_on_the_array_that_has_it() {
-        let config =
-            LabConfig { pairs: 2, volumes: Some("1g".into()), mirror: true, ..LabConfig::default() };
+        let config = LabConfig { pairs: 2, volumes: Some("1g".into()), mirror: true, ..LabConfig::default() };
         let names: Vec<String> = NodeArray::all(&config).map(|array| array.to_string()).collect();
         assert_eq!(names, ["n0", "n0-mirror", "n1", "n1-mirror"]);
         let at = Layout::at(std::path::Path::new("/lab")).unwrap();
