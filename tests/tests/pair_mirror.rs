@@ -72,6 +72,14 @@ struct Client {
     lines: Receiver<String>,
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        // One whose test has failed would wait for its volume.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Client {
     fn start(lab: &Lab, seed: &str) -> Client {
         let address = lab.status()["volumes"][0]["address"].as_str().expect("an address").to_owned();

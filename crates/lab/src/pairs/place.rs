@@ -121,7 +121,8 @@ impl NodeArray {
     /// The names of its LUNs.
     pub fn luns(self, config: &LabConfig) -> Vec<String> {
         if self.has_mirrors {
-            return self.node.controllers().map(Controller::mirror).into();
+            let homes = self.node.controllers().into_iter().filter(|home| home.is_mirrored(config));
+            return homes.map(Controller::mirror).collect();
         }
         let osds = self.node.osds().map(osd_lun);
         let caches = self.node.osds().map(cache_lun).into_iter().filter(|_| config.cache.is_some());
@@ -192,6 +193,11 @@ impl Controller {
     /// The volume that is at home here; its LUN and its image are named so too.
     pub fn volume(self) -> String {
         format!("vol-{self}")
+    }
+
+    /// True if its volume's cache has a mirror.
+    pub fn is_mirrored(self, config: &LabConfig) -> bool {
+        config.mirror && config.mirror_only.is_none_or(|side| side == self.side)
     }
 
     /// The LUN of the mirror of its volume's cache.
