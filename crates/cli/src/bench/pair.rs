@@ -35,6 +35,8 @@ use std::process::ExitCode;
   disk-volume  the LUN of a volume's cache answers    array-cycle  an array loses its power, and has it again
                with errors, 20 s
   nic          both links of a controller are cut, its processes live on, 20 s
+  mirror       the array of the mirror of a volume's cache answers nothing, 10 s
+  mirror-cache the LUN of a mirrored volume's cache answers with errors, 10 s
 
 In nic, freeze and giveback nobody can cut the partner's power: the reservation alone holds.
 
@@ -42,6 +44,9 @@ Examples:
   The latency of all sizes, and of two of them over links of 1 Gbit/s:
     loligo bench pair --figures 5 --dir /data --report latency.md
     loligo bench pair --figures 5 --sizes 4k,1m --link unlimited,1g
+  The price of a mirror, and the loss of an array:
+    loligo bench pair --mirror --figures 5 --dir /data --report mirror.md
+    loligo bench pair --failures --rows mirror,mirror-cache --dir /data --report mirror-lost.md
   Failures:
     loligo bench pair --failures --runs 5 --dir /data --report pair.md")]
 pub(crate) struct Args {

@@ -62,8 +62,12 @@ impl Node {
 
     /// Its arrays: the one with the quorum LUN, and that of the mirrors if the lab has any.
     pub fn arrays(self, config: &LabConfig) -> impl Iterator<Item = NodeArray> {
-        let second = NodeArray { node: self, has_mirrors: true };
-        std::iter::once(self.array()).chain(Some(second).filter(|_| config.mirror))
+        std::iter::once(self.array()).chain(Some(self.mirrors()).filter(|_| config.mirror))
+    }
+
+    /// The array of the mirrors, if the lab has any.
+    pub fn mirrors(self) -> NodeArray {
+        NodeArray { node: self, has_mirrors: true }
     }
 
     /// The array with the quorum LUN, and everything but mirrors.
