@@ -50,6 +50,15 @@ pub(super) struct Counters {
     pub(super) cache_write_bytes: u64,
     pub(super) destaged_blocks: u64,
     pub(super) bypass: Bypass,
+    #[serde(default)]
+    pub(super) mirror: Option<Mirror>,
+}
+
+/// Of a mirrored volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct Mirror {
+    /// The times that a leg was left.
+    pub(super) left: u64,
 }
 
 /// Of them the requests past the cache.
@@ -73,6 +82,9 @@ pub struct Counted {
     pub past_the_cache: u64,
     /// Dirty share before the run and after it, 0 to 1.
     pub dirty: [f64; 2],
+    /// Times that a leg of a mirrored volume was left: such a run had no mirror for a while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<u64>,
 }
 
 /// A volume of a pair, as an arm.
@@ -378,6 +390,7 @@ impl<'a> Field<'a> {
             destaged_bytes: (after.destaged_blocks - before.destaged_blocks) * 4096,
             past_the_cache: after.bypass.large - before.bypass.large,
             dirty: [share(&before), share(&after)],
+            left: after.mirror.zip(before.mirror).map(|(after, before)| after.left - before.left),
         };
         Ok((run, counted))
     }

@@ -166,7 +166,7 @@ impl PointOutcome {
 }
 
 impl PointOutcome {
-    fn mirror_cells(&self) -> [String; 6] {
+    fn mirror_cells(&self) -> [String; 7] {
         let of = |arms: Arms| {
             let goals = self.goals.iter().filter(|goal| goal.arms == arms);
             goals.map(|g| format!("{} {} {}", g.number.name(), g.ratio, g.judged())).collect::<String>()
@@ -180,6 +180,7 @@ impl PointOutcome {
             of(Arms::MirroredFast),
             of(Arms::MirroredNative),
             format!("{:.2}", median_of(&mirrored(), per_ack)),
+            mirrored().iter().filter(|m| m.counted.left > Some(0)).count().to_string(),
         ]
     }
 }
@@ -196,6 +197,7 @@ impl Outcome {
             "mirrored / fast (95 %)",
             "mirrored / native (95 %)",
             "flushes / ack",
+            "runs that left a leg",
         ];
         (!points.is_empty()).then(|| Table::of(head, &points, PointOutcome::mirror_cells))
     }
@@ -298,6 +300,7 @@ mod tests {
             destaged_bytes: 1 << 20,
             past_the_cache: 0,
             dirty: [0.1, 0.2],
+            left: None,
         };
         let run = |native, fast| Run {
             native: measured(native),
@@ -328,6 +331,7 @@ mod tests {
             destaged_bytes: 0,
             past_the_cache: 0,
             dirty: [0.1, 0.2],
+            left: None,
         };
         let run = |mirrored| Run {
             native: measured(1000.0),
