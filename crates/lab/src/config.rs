@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::pairs::place::Side;
+use crate::pairs::side::Side;
 
 /// Least size of an OSD's data, bytes: BlueStore's own structures and a little data.
 const LEAST_OSD: u64 = 1 << 30;

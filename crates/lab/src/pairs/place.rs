@@ -2,7 +2,7 @@
 
 use crate::config::LabConfig;
 use crate::layout::Layout;
-use serde::{Deserialize, Serialize};
+pub use crate::pairs::side::Side;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -10,29 +10,6 @@ use std::path::PathBuf;
 pub const QUORUM: &str = "quorum";
 /// The end of the names of mirrors, and of the arrays that they lie on.
 const MIRROR: &str = "-mirror";
-
-/// One of the two controllers of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    /// The first.
-    A,
-    /// The second.
-    B,
-}
-
-impl Side {
-    /// Both.
-    pub const BOTH: [Side; 2] = [Side::A, Side::B];
-
-    /// `a` or `b`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Side::A => "a",
-            Side::B => "b",
-        }
-    }
-}
 
 /// A node: two controllers that share an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
