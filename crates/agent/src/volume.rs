@@ -231,8 +231,10 @@ impl Volume {
     /// Refuses one of the same name that is served without the pair's key, or from other devices: nothing fences it.
     fn is_the_pairs(&self) -> Result<Option<Listed>> {
         let Some(listed) = self.listed()? else { return Ok(None) };
-        let of =
-            |d: &VolumeConfig| (d.reservation.clone(), d.core.clone(), d.cache.clone(), d.keeper.clone());
+        let of = |d: &VolumeConfig| {
+            let devices = (d.core.clone(), d.cache.clone(), d.journal_mirror.clone());
+            (d.reservation.clone(), devices, d.keeper.clone())
+        };
         ensure!(
             of(&listed.definition) == of(&self.definition),
             "a volume of this name is served by another definition: 'loligo volume stop {}', and take it out of loligod.toml",
@@ -290,7 +292,7 @@ impl Volume {
             return Failure::NotMine(why.clone());
         }
         match self.array_error() {
-            Some(error) => Failure::Array(error),
+            Some(error) => Failure::Array(format!("{error}: {why:#}")),
             None => Failure::Other(format!("{why:#}")),
         }
     }

@@ -67,6 +67,11 @@ impl Stat {
     pub fn is_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
+
+    /// It was stopped by a signal, and goes on by another.
+    pub fn is_stopped(&self) -> bool {
+        self.state == 'T'
+    }
 }
 
 /// True if process `pid` has ended or is about to.

@@ -115,7 +115,7 @@ struct Up {
     /// With volumes: bytes of the cache of each, on the array [default: 256m]
     #[arg(long, value_name = "SIZE")]
     volume_cache: Option<String>,
-    /// With volumes: each cache has a mirror, on a LUN of its own
+    /// With volumes: each cache has a mirror, on a second array of its node
     #[arg(long)]
     mirror: bool,
     /// With pairs: a defect of the arrays, as 'loligo lab array --defect' knows it (repeatable)
@@ -363,7 +363,7 @@ fn print_pairs(s: &Status) {
     }
     for array in &s.arrays {
         let Some(luns) = &array.luns else {
-            line(&array.node, "its array does not answer".to_owned());
+            line(&array.array, "the array does not answer".to_owned());
             continue;
         };
         for lun in luns {
@@ -374,7 +374,7 @@ fn print_pairs(s: &Status) {
                 if keys.is_empty() { "no keys".to_owned() } else { format!("keys {}", keys.join(", ")) };
             let faults: Vec<String> = lun.faults.keys().map(|path| format!(", fault by {path}")).collect();
             let held = held.map(|holder| format!(", held by {holder}")).unwrap_or_default();
-            line(&format!("{} {}", array.node, lun.lun), format!("{keys}{held}{}", faults.concat()));
+            line(&format!("{} {}", array.array, lun.lun), format!("{keys}{held}{}", faults.concat()));
         }
     }
     for fault in &s.faults {

@@ -24,7 +24,7 @@ enum Word {
     Nic,
     /// The private link of a node (n0) is cut
     Link,
-    /// All processes of a controller (n0a) stand still, until it is mended
+    /// All processes of a controller (n0a) stand still, or an array (n0, n0-mirror) does, until it is mended
     Freeze,
     /// The daemon of an OSD (0) is killed, wherever it runs
     Osd,
@@ -32,9 +32,9 @@ enum Word {
     Mon,
     /// The daemon of a controller's volumes (n0a) is killed
     Daemon,
-    /// A LUN (osd0, vol-n0a), or all of a node (n0), answer with errors on both paths
+    /// A LUN (osd0, vol-n0a, vol-n0a-mirror), or all of an array (n0, n0-mirror), answer with errors on both paths
     Disk,
-    /// The array of a node (n0) loses its power, and has it again: at once, or after --for
+    /// An array (n0, n0-mirror) loses its power, and has it again: at once, or after --for
     ArrayCycle,
 }
 
@@ -68,11 +68,14 @@ impl From<Word> for Kind {
   Both links of a controller are cut for 30 s:
     loligo lab fail nic n0a --for 30
   The array of a node is without power for 5 s:
-    loligo lab fail array-cycle n0 --for 5")]
+    loligo lab fail array-cycle n0 --for 5
+  The array of the mirrors of 'lab up --mirror' fails, or answers nothing:
+    loligo lab fail disk n0-mirror
+    loligo lab fail freeze n0-mirror --for 5")]
 pub(crate) struct Fail {
     /// The kind of fault
     kind: Word,
-    /// Its target: a controller, a node, an OSD, a LUN or a monitor
+    /// Its target: a controller, a node, an array, an OSD, a LUN or a monitor
     target: String,
     /// Mend it after so many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = values::seconds)]
@@ -89,7 +92,7 @@ pub(crate) struct Fail {
 /// ended for errors of an array. Faults of one target, or all. With agents, they start the OSDs.
 #[derive(Debug, Flags)]
 pub(crate) struct Mend {
-    /// A controller, a node, an OSD, a LUN or a monitor [default: all]
+    /// A controller, a node, an array, an OSD, a LUN or a monitor [default: all]
     target: Option<String>,
     #[command(flatten)]
     place: Where,

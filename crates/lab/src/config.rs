@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::pairs::side::Side;
+
 /// Least size of an OSD's data, bytes: BlueStore's own structures and a little data.
 const LEAST_OSD: u64 = 1 << 30;
 
@@ -127,8 +129,10 @@ pub struct LabConfig {
     pub volumes: Option<String>,
     /// With volumes: bytes of the cache of each, on the array.
     pub volume_cache: String,
-    /// With volumes: a mirror of each cache, on a LUN of its own.
+    /// With volumes: a mirror of each cache, on a second array of its node.
     pub mirror: bool,
+    /// With mirrors: the volumes at home on this controller of each node have one, and the others none.
+    pub mirror_only: Option<Side>,
     /// With pairs: defects of the arrays, as 'loligo lab array --defect' names them.
     pub array_defects: Vec<String>,
     /// The devices for their data.
@@ -179,6 +183,7 @@ impl Default for LabConfig {
             volumes: None,
             volume_cache: "256m".to_owned(),
             mirror: false,
+            mirror_only: None,
             array_defects: Vec::new(),
             data: Data::Kind(Kind::File),
             rpm: 7200,
@@ -422,6 +427,7 @@ impl LabConfig {
             MOST_PAIRS / 2
         );
         ensure!(!self.mirror || self.volumes.is_some(), "mirrors are for volumes: add --volumes");
+        ensure!(self.mirror || self.mirror_only.is_none(), "mirror-only is for mirrors: add --mirror");
         self.volume_bytes()?;
         self.volume_cache_bytes()?;
         for defect in &self.array_defects {
@@ -572,6 +578,8 @@ mod tests {
             ("pairs = 2\ncache = '1g'\ncache-dir = '/x'", "on the array"),
             ("pairs = 2\ncache = '1g'\nagents = false", "leave --agents off out"),
             ("pairs = 101", "at most 100 pairs"),
+            ("pairs = 2\nmirror = true", "add --volumes"),
+            ("pairs = 2\nvolumes = '1g'\nmirror-only = 'a'", "add --mirror"),
             ("mons = 0", "1 to 9 monitors"),
             ("pairs = 1\narray-defects = ['x']", "no defect 'x'"),
             ("array-defects = ['forgets-at-power-cycle']", "with --pairs"),

@@ -66,6 +66,11 @@ impl Process {
         self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && !s.is_ended())
     }
 
+    /// True if it was stopped by a signal.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && s.is_stopped())
+    }
+
     /// Sends `signal`, if it still runs.
     pub fn signal(&self, signal: Signal) {
         // The descriptor is taken before the look, so that it cannot belong to a later process of the same number.

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::namespaces;
 use crate::osd::volume;
 use crate::pairs::array::{self, LunStatus};
-use crate::pairs::place::{Controller, Node, osd_lun};
+use crate::pairs::place::{Controller, NodeArray, osd_lun};
 use crate::pairs::{agents, daemons, osds};
 use crate::process::Process;
 use crate::state::State;
@@ -96,9 +96,11 @@ pub struct VolumeStatus {
     pub image: String,
 }
 
-/// The array of a node.
+/// An array of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArrayStatus {
+    /// Its name: `n0` as the node, or `n0-mirror`.
+    pub array: String,
     /// The node, as `n0`.
     pub node: String,
     /// Its LUNs; nothing where it does not answer.
@@ -141,8 +143,12 @@ fn volumes(state: &State) -> Vec<VolumeStatus> {
 }
 
 fn arrays(at: &Layout, state: &State) -> Vec<ArrayStatus> {
-    let of = |node: Node| ArrayStatus { node: node.to_string(), luns: array::luns(at, state, node) };
-    Node::all(state.config.pairs).map(of).collect()
+    let of = |array: NodeArray| ArrayStatus {
+        array: array.to_string(),
+        node: array.node.to_string(),
+        luns: array::luns(at, state, array),
+    };
+    NodeArray::all(&state.config).map(of).collect()
 }
 
 /// Daemons of OSDs that agents started.

@@ -76,6 +76,10 @@ pub(crate) fn open(
     let mut stored = found.zip(file);
     let mut remember = |record: &LockRecord| -> Result<(), String> {
         let Some((sb, file)) = &mut stored else { return Ok(()) };
+        if let Some(mirror) = file.mirror() {
+            // An image that a dead owner had is noted before the cache is opened.
+            mirror.begin().map_err(|e| format!("the legs of the mirrored cache cannot be labelled: {e}"))?;
+        }
         sb.core_record = encode(record);
         sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
     };

@@ -18,6 +18,10 @@ pub enum Row {
     Disk,
     /// The LUN of a volume's cache answers with errors on both paths.
     DiskVolume,
+    /// The array of the mirror of a volume's cache answers nothing.
+    Mirror,
+    /// The LUN of a mirrored volume's cache answers with errors on both paths.
+    MirrorCache,
     /// Both links of a controller are cut; its processes live on.
     Nic,
     /// The link between two controllers is cut.
@@ -33,7 +37,7 @@ pub enum Row {
 }
 
 /// All rows, in the order in which they are played: those that need the same lab follow on one another.
-pub const ROWS: [Row; 11] = [
+pub const ROWS: [Row; 13] = [
     Row::Controller,
     Row::Osd,
     Row::Disk,
@@ -44,6 +48,8 @@ pub const ROWS: [Row; 11] = [
     Row::Nic,
     Row::Freeze,
     Row::Giveback,
+    Row::Mirror,
+    Row::MirrorCache,
     Row::Stock,
 ];
 
@@ -58,6 +64,8 @@ pub(crate) enum Target {
     Osd,
     /// The volume that is.
     Volume,
+    /// The array of the mirrors of one's node.
+    Mirrors,
 }
 
 /// The part of a run whose operations a target is about.
@@ -116,6 +124,8 @@ pub(crate) struct Plan {
     pub(crate) outs: u32,
     /// Operations on the volume fail with errors.
     pub(crate) errors: bool,
+    /// The caches of volumes have mirrors, and are in step before the fault and in the end.
+    pub(crate) mirror: bool,
 }
 
 impl Row {
@@ -137,8 +147,10 @@ impl Row {
             rejects: false,
             outs: 0,
             errors: false,
+            mirror: false,
         };
         let taken = |plan: Plan| Plan { takeovers: 1, ..plan };
+        let mirrored = |plan: Plan| Plan { mirror: true, ..plan };
         let by_reservation = |plan: Plan| Plan { power: false, ..taken(plan) };
         match self {
             Row::Controller => taken(fault(Kind::Controller, Target::Controller, 10)),
@@ -146,6 +158,8 @@ impl Row {
             Row::Osd => fault(Kind::Osd, Target::Osd, 10),
             Row::Disk => Plan { outs: 1, ..fault(Kind::Disk, Target::Osd, 20) },
             Row::DiskVolume => Plan { errors: true, ..fault(Kind::Disk, Target::Volume, 20) },
+            Row::Mirror => mirrored(fault(Kind::Freeze, Target::Mirrors, 10)),
+            Row::MirrorCache => mirrored(fault(Kind::Disk, Target::Volume, 10)),
             Row::Nic => Plan { rejects: true, ..by_reservation(fault(Kind::Nic, Target::Controller, 20)) },
             Row::Link => fault(Kind::Link, Target::Node, 20),
             Row::Freeze => {
@@ -174,6 +188,7 @@ impl Row {
             Row::Giveback => {
                 ["r2", VOLUME].map(|pool| Limit { phase: Phase::Giveback, ..limit(pool, 3.0) }).to_vec()
             }
+            Row::Mirror | Row::MirrorCache => vec![limit(VOLUME, 2.0)],
             Row::Stock | Row::Link | Row::ArrayCycle => Vec::new(),
         }
     }

@@ -43,6 +43,11 @@ pub fn run(
     mut each: impl FnMut(&Outcome) -> Result<()>,
 ) -> Result<Outcome> {
     ensure!(options.runs > 0, "at least one run is needed");
+    let is_mirrored = options.rows().iter().any(|row| row.plan(options.freeze).mirror);
+    ensure!(
+        options.volumes().is_some() || !is_mirrored,
+        "the rows mirror and mirror-cache need volumes: leave --volumes off out, or name other rows with --rows"
+    );
     ensure!(
         options.osd_cache.is_none() || !options.rows().contains(&Row::Stock),
         "caches are started by agents, and the row stock has none: name the others with --rows"
@@ -54,9 +59,11 @@ pub fn run(
     let folder = |name: &str| parent.join(format!("loligo-pair-{}-{name}", std::process::id()));
     let mut outcome = Outcome::new(options, seed, Facts::of(&parent), load_average());
     let mut player = Player { place, options, dice: SplitMix64::new(seed), begun: Instant::now() };
-    let (with, without): (Vec<Row>, Vec<Row>) =
-        options.rows().into_iter().partition(|row| row.plan(options.freeze).agents);
-    for (name, agents, rows) in [("agents", true, with), ("stock", false, without)] {
+    let plan = |row: &Row| row.plan(options.freeze);
+    let (with, without): (Vec<Row>, Vec<Row>) = options.rows().into_iter().partition(|row| plan(row).agents);
+    let (mirrored, plain): (Vec<Row>, Vec<Row>) = with.into_iter().partition(|row| plan(row).mirror);
+    let labs = [("agents", true, plain), ("mirror", true, mirrored), ("stock", false, without)];
+    for (name, agents, rows) in labs {
         if rows.is_empty() {
             continue;
         }
@@ -72,6 +79,7 @@ pub fn run(
             // What is taken over is dirty.
             cache_set: options.osd_cache.iter().map(|_| (DIRTY.0.to_owned(), DIRTY.1.to_owned())).collect(),
             volumes,
+            mirror: name == "mirror",
             set,
             ..LabConfig::default()
         };
@@ -150,12 +158,18 @@ impl Player<'_> {
         if left.is_some() {
             self.say("units were given back before the run");
         }
+        if plan.mirror {
+            lab.wait_in_step(victim, SETTLED).context("before the fault")?;
+        }
         let before = lab.counters(victim.node)?;
         let epoch = scene::epoch(&monitors, MONITORS)?;
         let mut client = lab.verify(victim, self.options.rate, run.seed)?;
         self.place.stop.sleep(BEFORE)?;
         run.fault_ms = lab.fail(plan, victim)?;
         let given_back = self.mended(lab, plan, victim, run, osds, &monitors)?;
+        if plan.mirror {
+            lab.wait_in_step(victim, SETTLED).context("after the fault was mended")?;
+        }
         self.place.stop.sleep(AFTER)?;
         let end = now_ms();
         let report = client.finish()?;

@@ -1,6 +1,6 @@
 //! The lab of a row: faults, agents, and its state between runs.
 
-use super::client_process::Client;
+use super::client_process;
 use super::map;
 use super::rows::{Plan, Target, VOLUME};
 use crate::bed::Place;
@@ -9,6 +9,7 @@ use loligo_agent::client::AgentClient;
 use loligo_agent::config::PairConfig;
 use loligo_agent::status::{HistoryEntry, Status};
 use loligo_ceph::monitors::Monitors;
+use loligo_client::client::Client;
 use loligo_lab::ceph::Ceph;
 use loligo_lab::config::LabConfig;
 use loligo_lab::fail::{self, Meant};
@@ -158,7 +159,24 @@ impl<'a> Scene<'a> {
             Target::Controller => (victim.to_string(), vec![victim.osd()]),
             Target::Node => (victim.node.to_string(), victim.node.osds().to_vec()),
             Target::Volume => (victim.volume(), Vec::new()),
+            Target::Mirrors => (victim.node.mirrors().to_string(), Vec::new()),
             Target::Osd => (osd_lun(victim.osd()), vec![victim.osd()]),
+        }
+    }
+
+    /// Waits until both legs of the cache of the victim's volume hold the same.
+    ///
+    /// # Errors
+    /// If they do not in time.
+    pub(crate) fn wait_in_step(&self, victim: Controller, limit: Duration) -> Result<()> {
+        let (begun, volume) = (Instant::now(), Client::at(&victim.run(&self.at()?), &victim.volume())?);
+        loop {
+            let said = volume.stats().map(|stats| stats["mirror"]["state"].clone());
+            match said {
+                Ok(state) if state == "in step" => return Ok(()),
+                said => ensure!(begun.elapsed() < limit, "the mirror is not in step: {said:?}"),
+            }
+            self.place.stop.sleep(LOOK)?;
         }
     }
 
@@ -320,7 +338,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Starts the client, and waits until its images and the victim's volume are written and its load runs.
-    pub(crate) fn verify(&self, victim: Controller, rate: u32, seed: u64) -> Result<Client> {
+    pub(crate) fn verify(&self, victim: Controller, rate: u32, seed: u64) -> Result<client_process::Client> {
         let mut args = vec!["bench".to_owned(), "pair-client".to_owned()];
         for pool in self.pools() {
             args.extend(["--image".to_owned(), self.image(pool)]);
@@ -329,7 +347,7 @@ impl<'a> Scene<'a> {
             args.extend(["--volume".to_owned(), volume]);
         }
         args.extend(["--rate".to_owned(), rate.to_string(), "--seed".to_owned(), seed.to_string()]);
-        Client::start(self.client(&args)?, &self.dir.join("client.out"))
+        client_process::Client::start(self.client(&args)?, &self.dir.join("client.out"))
     }
 
     /// The image in a pool, as the client names it.

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// volume of a pair in write-back mode over such an image. Its cache lies on the pair's array, and each write is answered once
 /// it is durable there. Both clients are fio on the lab's client host, and the two alternate. The cache is flushed before
 /// native runs. Before runs of fast ack so much is dirty that destaging runs beside them. In 'sustained' the cache is as full
-/// as it gets. Missed goals are printed as MISS and are no error. All sizes of one figure take about 20 minutes.
+/// as it gets. With --mirror a third arm runs in figure 5: a volume whose cache has a mirror on a second array. Missed goals are printed as MISS and are no error. All sizes of one figure take about 20 minutes.
 ///
 /// Failures: brings up a lab of pairs and makes each fault several times. Start state: all roles NORMAL, all placement groups
 /// active and clean. The client writes and reads 4 KiB at fixed times, 30 % reads, by librbd on an image of three copies and on one
@@ -35,6 +35,8 @@ use std::process::ExitCode;
   disk-volume  the LUN of a volume's cache answers    array-cycle  an array loses its power, and has it again
                with errors, 20 s
   nic          both links of a controller are cut, its processes live on, 20 s
+  mirror       the array of the mirror of a volume's cache answers nothing, 10 s
+  mirror-cache the LUN of a mirrored volume's cache answers with errors, 10 s
 
 In nic, freeze and giveback nobody can cut the partner's power: the reservation alone holds.
 
@@ -42,6 +44,9 @@ Examples:
   The latency of all sizes, and of two of them over links of 1 Gbit/s:
     loligo bench pair --figures 5 --dir /data --report latency.md
     loligo bench pair --figures 5 --sizes 4k,1m --link unlimited,1g
+  The price of a mirror, and the loss of an array:
+    loligo bench pair --mirror --figures 5 --dir /data --report mirror.md
+    loligo bench pair --failures --rows mirror,mirror-cache --dir /data --report mirror-lost.md
   Failures:
     loligo bench pair --failures --runs 5 --dir /data --report pair.md")]
 pub(crate) struct Args {
@@ -107,7 +112,8 @@ fn writes(a: &Args, place: &Place) -> Result<()> {
     let lab = LabConfig { pairs: a.options.pairs, mons, set, ..LabConfig::default() };
     let write = |outcome: &write::Outcome| report(a, outcome, outcome.markdown());
     let outcome = write::run(place, &a.write, lab, write)?;
-    show(a, &outcome, &[outcome.table()], outcome.notes())
+    let tables: Vec<Table> = std::iter::once(outcome.table()).chain(outcome.mirror_table()).collect();
+    show(a, &outcome, &tables, outcome.notes())
 }
 
 /// Written again and again: an interrupt leaves the report of what was before.

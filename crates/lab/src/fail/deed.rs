@@ -1,11 +1,11 @@
 //! Doing and undoing.
 
-use super::plan::Deed;
+use super::plan::{Deed, dark};
 use crate::ceph::Ceph;
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::namespaces::{self, PRIVATE, PUBLIC};
-use crate::pairs::place::{Controller, Node};
+use crate::pairs::place::{Controller, Node, NodeArray};
 use crate::pairs::{agents, array, daemons as volume_daemons, osds};
 use crate::process::{POLL, Process, wait};
 use crate::state::State;
@@ -22,8 +22,11 @@ fn namespace(state: &State, host: &str) -> String {
     namespaces::name(&state.fsid, host)
 }
 
-/// The processes of a host.
+/// The processes of a host; of an array that is its own.
 fn processes(state: &State, host: &str) -> Vec<Process> {
+    if NodeArray::all(&state.config).any(|array| array.process() == host) {
+        return state.process(host).cloned().into_iter().collect();
+    }
     let pids = namespaces::pids(&namespace(state, host));
     pids.into_iter().filter_map(|pid| Process::found(host, pid)).collect()
 }
@@ -71,14 +74,14 @@ pub(crate) fn act(at: &Layout, state: &State, deed: &Deed) -> Result<()> {
         Deed::Errors { node, lun } => {
             array::change_fault(at, Node(*node), std::slice::from_ref(lun), |fault| fault.eio = true)
         }
-        Deed::Dark { node } => {
-            let node = Node(*node);
-            array::change_fault(at, node, &node.luns(&state.config), |fault| fault.lost = true)
+        Deed::Dark { node, mirror } => {
+            let array = dark(*node, *mirror);
+            array::change_fault(at, array.node, &array.luns(&state.config), |fault| fault.lost = true)
         }
     }
 }
 
-/// The processes of a controller that do not stand still yet, for a deed that freezes them.
+/// The processes of a controller or an array that do not stand still yet, for a deed that freezes them.
 pub(crate) fn to_freeze(state: &State, host: &str, known: &[Process]) -> Vec<Process> {
     processes(state, host).into_iter().filter(|p| !known.contains(p)).collect()
 }
@@ -145,11 +148,11 @@ pub(crate) fn undo(
             array::change_fault(at, Node(*node), std::slice::from_ref(lun), |fault| fault.eio = false)?;
             revive(at, state, std::slice::from_ref(lun), others, program)
         }
-        Deed::Dark { node } => {
-            let node = Node(*node);
-            array::power_cycle(at, node)?;
-            array::change_fault(at, node, &node.luns(&state.config), |fault| fault.lost = false)?;
-            revive(at, state, &node.luns(&state.config), others, program)
+        Deed::Dark { node, mirror } => {
+            let (array, luns) = (dark(*node, *mirror), dark(*node, *mirror).luns(&state.config));
+            array::power_cycle(at, state, array)?;
+            array::change_fault(at, array.node, &luns, |fault| fault.lost = false)?;
+            revive(at, state, &luns, others, program)
         }
     }
 }

@@ -6,7 +6,6 @@ use super::record::{Fault, Record};
 use crate::layout::Layout;
 use crate::lock::Lock;
 use crate::pairs::array;
-use crate::pairs::place::Node;
 use crate::state::State;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -41,9 +40,9 @@ pub fn fail(dir: &Path, kind: Kind, target: &str, lasts: bool) -> Result<Fault> 
     }
     let same = record.faults.iter().find(|fault| fault.kind == kind && fault.target == target);
     ensure!(same.is_none(), "{kind} {target} is in force already: 'loligo lab mend {target}' ends it");
-    if let (Kind::ArrayCycle, false, Some(Deed::Dark { node })) = (kind, lasts, deeds.first()) {
+    if let (Kind::ArrayCycle, false, Some(Deed::Dark { node, mirror })) = (kind, lasts, deeds.first()) {
         let fault = Fault { id: 0, kind, target, at_ms: now_ms(), deeds: Vec::new() };
-        array::power_cycle(&at, Node(*node))?;
+        array::power_cycle(&at, &state, plan::dark(*node, *mirror))?;
         return Ok(fault);
     }
     for deed in &mut deeds {
@@ -173,7 +172,7 @@ pub fn mend(dir: &Path, meant: Meant<'_>, program: &Path) -> Result<Vec<Fault>> 
 /// # Errors
 /// If nothing of the lab is called so.
 fn is_target(state: &State, name: &str) -> Result<()> {
-    let kinds = [Kind::Controller, Kind::Power, Kind::Osd, Kind::Mon, Kind::Daemon];
+    let kinds = [Kind::Controller, Kind::Power, Kind::Osd, Kind::Mon, Kind::Daemon, Kind::Disk];
     let is_known = kinds.iter().any(|kind| plan::deeds(state, *kind, name).is_ok()) || name == "quorum";
     ensure!(
         is_known,

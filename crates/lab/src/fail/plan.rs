@@ -1,7 +1,7 @@
 //! Kinds of faults, and the deeds that each consists of.
 
 use crate::namespaces::{PRIVATE, PUBLIC};
-use crate::pairs::place::{Controller, Node, cache_lun, osd_lun};
+use crate::pairs::place::{Controller, Node, NodeArray, QUORUM, osd_lun};
 use crate::process::Process;
 use crate::state::State;
 use anyhow::{Result, bail, ensure};
@@ -20,7 +20,7 @@ pub enum Kind {
     Nic,
     /// The link between the two controllers of a node is cut.
     Link,
-    /// The processes of a controller stand still.
+    /// The processes of a controller stand still, or an array does.
     Freeze,
     /// A daemon of an OSD is killed.
     Osd,
@@ -28,7 +28,7 @@ pub enum Kind {
     Mon,
     /// The daemon of a controller's volumes is killed.
     Daemon,
-    /// A LUN, or all of a node, answer with errors on both paths.
+    /// A LUN, or all of an array, answer with errors on both paths.
     Disk,
     /// An array loses its power, and has it again.
     ArrayCycle,
@@ -70,9 +70,9 @@ pub enum Deed {
         /// The link.
         link: String,
     },
-    /// Processes of a controller stand still.
+    /// Processes of a controller stand still, or that of an array.
     Frozen {
-        /// Its name.
+        /// Its name; of an array, that of its process.
         host: String,
         /// The processes.
         processes: Vec<Process>,
@@ -89,10 +89,13 @@ pub enum Deed {
         /// The name of the LUN.
         lun: String,
     },
-    /// The array of a node is without power.
+    /// An array of a node is without power.
     Dark {
         /// The node's number.
         node: u32,
+        /// It is the one with the mirrors.
+        #[serde(default)]
+        mirror: bool,
     },
 }
 
@@ -120,7 +123,7 @@ impl Deed {
             Deed::Off { host } | Deed::Cut { host, .. } | Deed::Frozen { host, .. } => host.clone(),
             Deed::Killed { daemon } => daemon.clone(),
             Deed::Errors { lun, .. } => lun.clone(),
-            Deed::Dark { node } => Node(*node).to_string(),
+            Deed::Dark { node, mirror } => dark(*node, *mirror).to_string(),
         }
     }
 }
@@ -153,8 +156,11 @@ pub(crate) fn deeds(state: &State, kind: Kind, target: &str) -> Result<(String, 
             (node.to_string(), vec![cut(&node.controllers()[0].to_string(), PRIVATE)])
         }
         Kind::Freeze => {
-            let host = controller(target, pairs)?.to_string();
-            (host.clone(), vec![Deed::Frozen { host, processes: Vec::new() }])
+            let host = match NodeArray::named(target, &state.config) {
+                Some(array) => array.process(),
+                None => controller(target, pairs)?.to_string(),
+            };
+            (target.to_owned(), vec![Deed::Frozen { host, processes: Vec::new() }])
         }
         Kind::Osd => {
             let id = osd(target, state)?;
@@ -175,8 +181,8 @@ pub(crate) fn deeds(state: &State, kind: Kind, target: &str) -> Result<(String, 
         }
         Kind::Disk => disk(target, state)?,
         Kind::ArrayCycle => {
-            let node = node(target, pairs)?;
-            (node.to_string(), vec![Deed::Dark { node: node.0 }])
+            let array = array(target, state)?;
+            (array.to_string(), vec![Deed::Dark { node: array.node.0, mirror: array.has_mirrors }])
         }
     };
     Ok((named, deeds))
@@ -197,6 +203,20 @@ fn node(target: &str, pairs: u32) -> Result<Node> {
         Some(node) => Ok(node),
         None => bail!("the lab has no node '{target}' (it has: {})", list(Node::all(pairs))),
     }
+}
+
+fn array(target: &str, state: &State) -> Result<NodeArray> {
+    match NodeArray::named(target, &state.config) {
+        Some(array) => Ok(array),
+        None => {
+            bail!("the lab has no array '{target}' (it has: {})", list(NodeArray::all(&state.config)))
+        }
+    }
+}
+
+/// The array that is without power.
+pub(crate) fn dark(node: u32, has_mirrors: bool) -> NodeArray {
+    NodeArray { node: Node(node), has_mirrors }
 }
 
 fn osd(target: &str, state: &State) -> Result<u32> {
@@ -220,29 +240,21 @@ fn mon(target: &str, state: &State) -> Result<String> {
 }
 
 fn disk(target: &str, state: &State) -> Result<(String, Vec<Deed>)> {
-    let pairs = state.config.pairs;
     let errors = |node: Node, lun: String| Deed::Errors { node: node.0, lun };
-    if let Some(node) = Node::all(pairs).find(|node| node.to_string() == target) {
-        return Ok((
-            target.to_owned(),
-            node.luns(&state.config).into_iter().map(|lun| errors(node, lun)).collect(),
-        ));
+    let arrays = || NodeArray::all(&state.config);
+    let luns = |array: NodeArray| array.luns(&state.config).into_iter();
+    if let Some(array) = NodeArray::named(target, &state.config) {
+        return Ok((target.to_owned(), luns(array).map(|lun| errors(array.node, lun)).collect()));
     }
-    if let Some(home) =
-        Controller::all(pairs).find(|c| state.config.volumes.is_some() && c.volume() == target)
-    {
-        return Ok((target.to_owned(), vec![errors(home.node, home.volume())]));
-    }
-    let caches = || state.osds.iter().filter(|_| state.config.cache.is_some()).map(|(id, _)| *id);
-    if let Some(id) = caches().find(|id| cache_lun(*id) == target) {
-        return Ok((target.to_owned(), vec![errors(Controller::home(id).node, cache_lun(id))]));
+    if let Some(array) = arrays().find(|array| luns(*array).any(|lun| lun == target && lun != QUORUM)) {
+        return Ok((target.to_owned(), vec![errors(array.node, target.to_owned())]));
     }
     match osd(target, state) {
         Ok(id) => Ok((osd_lun(id), vec![errors(Controller::home(id).node, osd_lun(id))])),
         Err(_) => bail!(
-            "the lab has no disk '{target}' (it has: {}; a node stands for all of its disks: {})",
-            list(state.osds.iter().map(|(id, _)| osd_lun(*id))),
-            list(Node::all(pairs))
+            "the lab has no disk '{target}' (it has: {}; an array stands for all of its disks: {})",
+            list(arrays().flat_map(luns).filter(|lun| lun != QUORUM)),
+            list(arrays())
         ),
     }
 }
@@ -270,11 +282,12 @@ mod tests {
     fn a_target_that_is_not_there_is_refused_with_those_that_are() {
         for (kind, target, has) in [
             (Kind::Controller, "n2a", "n0a, n0b, n1a, n1b"),
-            (Kind::Freeze, "n0", "n0a, n0b"),
+            (Kind::Freeze, "n2", "n0a, n0b"),
+            (Kind::ArrayCycle, "n0-mirror", "(it has: n0, n1)"),
             (Kind::Power, "n0a", "n0, n1"),
             (Kind::Link, "n9", "n0, n1"),
             (Kind::Osd, "4", "0, 1, 2, 3"),
-            (Kind::Disk, "osd7", "osd0, osd1, osd2, osd3; a node"),
+            (Kind::Disk, "osd7", "osd0, osd1, osd2, osd3; an array"),
             (Kind::Mon, "c", "a, b"),
         ] {
             let why = deeds(&lab(2), kind, target).unwrap_err().to_string();
@@ -299,5 +312,21 @@ mod tests {
         assert_eq!(of(Kind::Disk, "osd3"), all("osd3", &["osd3"]));
         assert_eq!(of(Kind::Osd, "3"), all("osd.3", &["osd.3"]));
         assert_eq!(of(Kind::Mon, "b"), all("mon.b", &["mon.b"]));
+    }
+
+    #[test]
+    fn an_array_of_mirrors_fails_alone() {
+        let mut state = lab(1);
+        (state.config.volumes, state.config.mirror) = (Some("1g".into()), true);
+        let of = |kind, target| {
+            let (named, deeds) = deeds(&state, kind, target).unwrap();
+            (named, deeds.iter().map(Deed::object).collect::<Vec<_>>().join(" "))
+        };
+        let all = |named: &str, objects: &str| (named.to_owned(), objects.to_owned());
+        assert_eq!(of(Kind::Disk, "n0"), all("n0", "quorum osd0 osd1 vol-n0a vol-n0b"));
+        assert_eq!(of(Kind::Disk, "n0-mirror"), all("n0-mirror", "vol-n0a-mirror vol-n0b-mirror"));
+        assert_eq!(of(Kind::Disk, "vol-n0b-mirror"), all("vol-n0b-mirror", "vol-n0b-mirror"));
+        assert_eq!(of(Kind::ArrayCycle, "n0-mirror"), all("n0-mirror", "n0-mirror"));
+        assert_eq!(of(Kind::Freeze, "n0-mirror"), all("n0-mirror", "array.n0-mirror"));
     }
 }

@@ -1,6 +1,6 @@
-//! The array of a node: its process, and what is said to it by the attributes of its files.
+//! The arrays of a node: their processes, and what is said to them by the attributes of their files.
 
-use super::place::{Node, QUORUM};
+use super::place::{Node, NodeArray, QUORUM, Side};
 use crate::array::{COUNTERS, FAULT, Fault, POWER_CYCLE};
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
@@ -22,23 +22,23 @@ const QUORUM_BYTES: u64 = 64 << 20;
 /// The time that an array may take to be ready.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Starts the process of a node's array: `program` is this program. Its mounts are written down first.
+/// Starts the process of an array: `program` is this program. Its mounts are written down first.
 ///
 /// # Errors
 /// If a folder cannot be made, or nothing be started.
-pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) -> Result<()> {
+pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, array: NodeArray) -> Result<()> {
     let (osd, volume) = (state.config.osd_bytes()?, state.config.volume_cache_bytes()?);
     let cache = state.config.cache_bytes()?.unwrap_or_default();
     let mut command = Command::new(program);
     command.args(["lab", "array"]);
-    for controller in node.controllers() {
-        let path = controller.path(at);
+    for side in Side::BOTH {
+        let path = array.path(at, side);
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
         // A mount of a server that was killed is still there.
         state.mounts.push(path.clone());
-        command.args(["--path", &format!("{}={}", controller.side.name(), path.display())]);
+        command.args(["--path", &format!("{}={}", side.name(), path.display())]);
     }
-    for lun in node.luns(&state.config) {
+    for lun in array.luns(&state.config) {
         let size = match lun.as_str() {
             QUORUM => QUORUM_BYTES,
             name if name.starts_with("osd") => osd,
@@ -46,13 +46,13 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
             // A leg of a mirror has a label before its cache.
             _ => volume + if state.config.mirror { 1 << 20 } else { 0 },
         };
-        command.args(["--lun", &format!("{lun}={}:{size}", node.backing(at, &lun).display())]);
+        command.args(["--lun", &format!("{lun}={}:{size}", array.node.backing(at, &lun).display())]);
     }
     for defect in &state.config.array_defects {
         command.args(["--defect", defect]);
     }
     state.write(at)?;
-    let name = node.array_name();
+    let name = array.process();
     let held: Held = Process::hold(&name, &command, &at.output(&name))?;
     state.start(at, held)
 }
@@ -61,17 +61,17 @@ pub(crate) fn start(at: &Layout, state: &mut State, program: &Path, node: Node) 
 ///
 /// # Errors
 /// If the process ends, or the time is over.
-pub(crate) fn wait_served(at: &Layout, state: &State, node: Node, stop: &Interrupt) -> Result<()> {
+pub(crate) fn wait_served(at: &Layout, state: &State, array: NodeArray, stop: &Interrupt) -> Result<()> {
     let begun = Instant::now();
-    let name = node.array_name();
-    let luns = node.luns(&state.config);
+    let name = array.process();
+    let luns = array.luns(&state.config);
     let files: Vec<_> =
-        node.controllers().iter().flat_map(|c| luns.iter().map(|lun| c.lun(at, lun))).collect();
+        Side::BOTH.iter().flat_map(|side| luns.iter().map(|lun| array.path(at, *side).join(lun))).collect();
     while !files.iter().all(|file| file.exists()) {
         stop.check()?;
         if !state.process(&name).is_some_and(Process::alive) || begun.elapsed() > LIMIT {
             let said = fs::read_to_string(at.output(&name)).unwrap_or_default();
-            bail!("the array of {node} is not served: {}", last_lines(&said, 3));
+            bail!("the array {array} is not served: {}", last_lines(&said, 3));
         }
         std::thread::sleep(POLL / 5);
     }
@@ -96,12 +96,14 @@ pub(crate) fn change_fault(
     Ok(())
 }
 
-/// The array of a node loses its power, and has it again.
+/// An array loses its power, and has it again.
 ///
 /// # Errors
 /// If the array is not there, or cannot write down what it remembers.
-pub(crate) fn power_cycle(at: &Layout, node: Node) -> Result<()> {
-    set(&node.controllers()[0].lun(at, QUORUM), POWER_CYCLE, b"1")
+pub(crate) fn power_cycle(at: &Layout, state: &State, array: NodeArray) -> Result<()> {
+    // All of its LUNs lose it.
+    let lun = array.luns(&state.config).into_iter().next().context("the array has no LUN")?;
+    set(&array.path(at, Side::A).join(lun), POWER_CYCLE, b"1")
 }
 
 fn set(file: &Path, name: &str, value: &[u8]) -> Result<()> {
@@ -122,13 +124,17 @@ pub struct LunStatus {
     pub faults: BTreeMap<String, Fault>,
 }
 
-/// The LUNs of a node; nothing where its array does not answer.
-pub(crate) fn luns(at: &Layout, state: &State, node: Node) -> Option<Vec<LunStatus>> {
-    node.luns(&state.config).into_iter().map(|lun| shown(at, node, lun)).collect()
+/// The LUNs of an array; nothing where it does not answer.
+pub(crate) fn luns(at: &Layout, state: &State, array: NodeArray) -> Option<Vec<LunStatus>> {
+    // Nobody could be freed from a question to one that stands still.
+    if state.process(&array.process()).is_some_and(Process::stands_still) {
+        return None;
+    }
+    array.luns(&state.config).into_iter().map(|lun| shown(at, array, lun)).collect()
 }
 
-fn shown(at: &Layout, node: Node, lun: String) -> Option<LunStatus> {
-    let by_path = node.controllers().map(|c| (c.side.name().to_owned(), c.lun(at, &lun)));
+fn shown(at: &Layout, array: NodeArray, lun: String) -> Option<LunStatus> {
+    let by_path = Side::BOTH.map(|side| (side.name().to_owned(), array.path(at, side).join(&lun)));
     let any = &by_path[0].1;
     let (reservation, counters) = (get(any, SHOWN)?, get(any, COUNTERS)?);
     let fault = |(name, file): &(String, PathBuf)| Some((name.clone(), get::<Fault>(file, FAULT)?));

@@ -1,6 +1,6 @@
 //! What a lab of pairs starts where others start an OSD each.
 
-use super::place::{Controller, Node};
+use super::place::{Controller, Node, NodeArray};
 use super::{agents, array, daemons, description, osds, pools};
 use crate::Progress;
 use crate::ceph::Ceph;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::Path;
 
-/// Starts the array of each node.
+/// Starts the arrays of all nodes.
 ///
 /// # Errors
 /// If one is not served.
@@ -25,10 +25,11 @@ pub(crate) fn arrays(at: &Layout, state: &mut State, program: &Path, stop: &Inte
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         }
     }
-    for node in Node::all(state.config.pairs) {
-        array::start(at, state, program, node)?;
+    let all: Vec<NodeArray> = NodeArray::all(&state.config).collect();
+    for array in &all {
+        array::start(at, state, program, *array)?;
     }
-    Node::all(state.config.pairs).try_for_each(|node| array::wait_served(at, state, node, stop))
+    all.into_iter().try_for_each(|array| array::wait_served(at, state, array, stop))
 }
 
 /// Makes the stores of OSDs, all at once, and describes the pairs; meanwhile the cluster hears of the OSDs.

@@ -185,9 +185,8 @@ fn volume(at: &Layout, state: &State, home: Controller) -> Volume {
         id: home.side as u32,
         home: home.side.name(),
         cache: sides.map(|c| (c.side.name(), c.lun(at, &name))).into(),
-        journal_mirror: state
-            .config
-            .mirror
+        journal_mirror: home
+            .is_mirrored(&state.config)
             .then(|| sides.map(|c| (c.side.name(), c.lun(at, &home.mirror()))).into()),
         address: format!("{}/24", daemons::address(state, home)),
         interface: sides.map(|c| (c.side.name(), namespaces::PUBLIC)).into(),
@@ -204,6 +203,7 @@ fn volume(at: &Layout, state: &State, home: Controller) -> Volume {
 mod tests {
     use super::*;
     use crate::config::LabConfig;
+    use crate::pairs::place::Side;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -233,9 +233,24 @@ mod tests {
         assert_eq!(volume["address"].as_str(), Some("10.219.7.133/24"));
         let listen = volume["definition"]["listen"][0].as_str();
         assert_eq!(listen, Some("tcp:10.219.7.133:10809?when-told&cleartext"));
+        assert!(volume.get("journal-mirror").is_none());
         let off = &a["power-off"];
         assert_eq!(off[0].as_str(), Some("/bin/loligo"));
         assert_eq!(off[4].as_str(), Some("n1a"));
+    }
+
+    #[test]
+    fn a_mirror_is_reached_from_both_controllers() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = Layout::at(dir.path()).unwrap();
+        let (volumes, mirror_only) = (Some("1g".into()), Some(Side::B));
+        let config = LabConfig { pairs: 1, volumes, mirror: true, mirror_only, ..LabConfig::default() };
+        let state = State::new(config, "f".into(), "10.219.7.1".into());
+        let [plain, mirrored] = Node(0).controllers().map(|home| volume(&at, &state, home).journal_mirror);
+        assert_eq!(plain, None);
+        let paths = mirrored.unwrap();
+        assert_eq!(paths["a"], at.dir().join("n0/mirror/a/vol-n0b-mirror"));
+        assert_eq!(paths["b"], at.dir().join("n0/mirror/b/vol-n0b-mirror"));
     }
 
     #[test]

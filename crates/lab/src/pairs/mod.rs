@@ -8,4 +8,5 @@ pub(crate) mod description;
 pub(crate) mod osds;
 pub mod place;
 pub(crate) mod pools;
+pub mod side;
 pub mod store;

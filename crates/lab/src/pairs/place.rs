@@ -2,35 +2,14 @@
 
 use crate::config::LabConfig;
 use crate::layout::Layout;
-use serde::{Deserialize, Serialize};
+pub use crate::pairs::side::Side;
 use std::fmt;
 use std::path::PathBuf;
 
 /// The small LUN on which the two controllers of a node race.
 pub const QUORUM: &str = "quorum";
-
-/// One of the two controllers of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    /// The first.
-    A,
-    /// The second.
-    B,
-}
-
-impl Side {
-    /// Both.
-    pub const BOTH: [Side; 2] = [Side::A, Side::B];
-
-    /// `a` or `b`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Side::A => "a",
-            Side::B => "b",
-        }
-    }
-}
+/// The end of the names of mirrors, and of the arrays that they lie on.
+const MIRROR: &str = "-mirror";
 
 /// A node: two controllers that share an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,18 +37,22 @@ impl Node {
         [self.0 * 2, self.0 * 2 + 1]
     }
 
-    /// The names of the LUNs of its array, with those of caches, volumes and mirrors if the lab has any.
-    pub fn luns(self, config: &LabConfig) -> Vec<String> {
-        let osds = self.osds().map(osd_lun);
-        let caches = self.osds().map(cache_lun).into_iter().filter(|_| config.cache.is_some());
-        let has_volumes = config.volumes.is_some();
-        let volumes = self.controllers().map(Controller::volume).into_iter().filter(|_| has_volumes);
-        let mirrors = self.controllers().map(Controller::mirror).into_iter();
-        let mirrors = mirrors.filter(|_| has_volumes && config.mirror);
-        std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches).chain(volumes).chain(mirrors).collect()
+    /// Its arrays: the one with the quorum LUN, and that of the mirrors if the lab has any.
+    pub fn arrays(self, config: &LabConfig) -> impl Iterator<Item = NodeArray> {
+        std::iter::once(self.array()).chain(Some(self.mirrors()).filter(|_| config.mirror))
     }
 
-    /// The folder of its array.
+    /// The array of the mirrors, if the lab has any.
+    pub fn mirrors(self) -> NodeArray {
+        NodeArray { node: self, has_mirrors: true }
+    }
+
+    /// The array with the quorum LUN, and everything but mirrors.
+    pub fn array(self) -> NodeArray {
+        NodeArray { node: self, has_mirrors: false }
+    }
+
+    /// The folder of its arrays.
     pub fn dir(self, at: &Layout) -> PathBuf {
         at.dir().join(self.to_string())
     }
@@ -83,9 +66,60 @@ impl Node {
     pub fn pair_file(self, at: &Layout) -> PathBuf {
         self.dir(at).join("pair.toml")
     }
+}
 
-    /// The name of the process that serves its array.
-    pub fn array_name(self) -> String {
+/// An array of a node. Each is a process, so that one can be lost alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeArray {
+    /// The node, whose controllers both reach it.
+    pub node: Node,
+    /// It has the mirrors of volumes' caches, and nothing else.
+    pub has_mirrors: bool,
+}
+
+impl fmt::Display for NodeArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.node, if self.has_mirrors { MIRROR } else { "" })
+    }
+}
+
+impl NodeArray {
+    /// The arrays of a lab.
+    pub fn all(config: &LabConfig) -> impl Iterator<Item = NodeArray> {
+        Node::all(config.pairs).flat_map(|node| node.arrays(config))
+    }
+
+    /// The array of this name.
+    pub fn named(name: &str, config: &LabConfig) -> Option<NodeArray> {
+        NodeArray::all(config).find(|array| array.to_string() == name)
+    }
+
+    /// The array of a node that a LUN is on.
+    fn of(node: Node, lun: &str) -> NodeArray {
+        NodeArray { node, has_mirrors: lun.ends_with(MIRROR) }
+    }
+
+    /// The names of its LUNs.
+    pub fn luns(self, config: &LabConfig) -> Vec<String> {
+        if self.has_mirrors {
+            let homes = self.node.controllers().into_iter().filter(|home| home.is_mirrored(config));
+            return homes.map(Controller::mirror).collect();
+        }
+        let osds = self.node.osds().map(osd_lun);
+        let caches = self.node.osds().map(cache_lun).into_iter().filter(|_| config.cache.is_some());
+        let volumes = self.node.controllers().map(Controller::volume).into_iter();
+        let volumes = volumes.filter(|_| config.volumes.is_some());
+        std::iter::once(QUORUM.to_owned()).chain(osds).chain(caches).chain(volumes).collect()
+    }
+
+    /// The path of a controller of the node to it, a mountpoint.
+    pub fn path(self, at: &Layout, side: Side) -> PathBuf {
+        let dir = self.node.dir(at);
+        if self.has_mirrors { dir.join("mirror").join(side.name()) } else { dir.join(side.name()) }
+    }
+
+    /// The name of its process.
+    pub fn process(self) -> String {
         format!("array.{self}")
     }
 }
@@ -142,9 +176,14 @@ impl Controller {
         format!("vol-{self}")
     }
 
+    /// True if its volume's cache has a mirror.
+    pub fn is_mirrored(self, config: &LabConfig) -> bool {
+        config.mirror && config.mirror_only.is_none_or(|side| side == self.side)
+    }
+
     /// The LUN of the mirror of its volume's cache.
     pub fn mirror(self) -> String {
-        format!("{}-mirror", self.volume())
+        format!("{}{MIRROR}", self.volume())
     }
 
     /// Its number in the lab, from 0.
@@ -185,14 +224,9 @@ impl Controller {
         }
     }
 
-    /// Its path to the array, a mountpoint.
-    pub fn path(self, at: &Layout) -> PathBuf {
-        self.node.dir(at).join(self.side.name())
-    }
-
-    /// A LUN by its path.
+    /// A LUN by its path to the array.
     pub fn lun(self, at: &Layout, lun: &str) -> PathBuf {
-        self.path(at).join(lun)
+        NodeArray::of(self.node, lun).path(at, self.side).join(lun)
     }
 
     /// The name of the process of its daemon.
@@ -218,5 +252,22 @@ mod tests {
             assert_eq!(controller.number(), controller.osd());
         }
         assert_eq!(Controller::named("n12a", 12), None);
+    }
+
+    #[test]
+    fn a_lun_is_found_on_the_array_that_has_it() {
+        let config = LabConfig { pairs: 2, volumes: Some("1g".into()), mirror: true, ..LabConfig::default() };
+        let names: Vec<String> = NodeArray::all(&config).map(|array| array.to_string()).collect();
+        assert_eq!(names, ["n0", "n0-mirror", "n1", "n1-mirror"]);
+        let at = Layout::at(std::path::Path::new("/lab")).unwrap();
+        for array in NodeArray::all(&config) {
+            assert_eq!(NodeArray::named(&array.to_string(), &config), Some(array));
+            for lun in array.luns(&config) {
+                let controller = array.node.controllers()[1];
+                assert_eq!(controller.lun(&at, &lun), array.path(&at, Side::B).join(&lun));
+            }
+        }
+        let plain = LabConfig { mirror: false, ..config };
+        assert_eq!(NodeArray::all(&plain).count(), 2);
     }
 }

@@ -86,7 +86,7 @@ impl Machine {
         self.track(id).state = UnitState::Away;
         match cause {
             Cause::Fenced => self.fence(format!("the array refuses the writes of {name}")),
-            Cause::Array => self.strike(id),
+            Cause::Array => self.strike(id, "it has ended for errors"),
             Cause::Other if was_steady => {
                 self.track(id).failures = 0;
                 self.step(format!("{name} has ended and is started again"));
@@ -96,7 +96,7 @@ impl Machine {
     }
 
     /// The array failed the unit. That is no reason for a takeover.
-    fn strike(&mut self, id: UnitId) {
+    fn strike(&mut self, id: UnitId, why: &str) {
         let skips = self.plan.leaves_out(Step::Backoff);
         let (now, times) = (self.now, self.plan.timings.clone());
         let track = self.track(id);
@@ -109,7 +109,7 @@ impl Machine {
         track.strikes.clear();
         track.not_before = now + if skips { 0 } else { times.array_pause };
         let name = self.plan.unit(id).name.clone();
-        self.alarm(format!("the array fails {name}: it is out for now"));
+        self.alarm(format!("the array fails {name}: it is out for now ({why})"));
         if self.plan.unit(id).is_osd() {
             self.track(id).out = true;
             self.owned(id, Work::Out, Deed::Out(id));
@@ -330,9 +330,9 @@ impl Machine {
 
     fn failed_to_start(&mut self, id: UnitId, name: &str, why: &Failure) {
         match why {
-            Failure::Array(_) => {
+            Failure::Array(why) => {
                 self.track(id).state = UnitState::Away;
-                self.strike(id);
+                self.strike(id, why);
             }
             // It may begin later.
             Failure::TimedOut => {

@@ -47,12 +47,15 @@ pub struct Options {
     /// Speeds of all hosts' links: unlimited, or as 1g, 100m (bits a second) [default: unlimited]
     #[arg(long, value_name = "RATE,...", value_delimiter = ',', conflicts_with = "failures")]
     pub link: Vec<Link>,
-    /// Bytes of each of two images
+    /// Bytes of each image
     #[arg(long, value_name = "SIZE", default_value = "2g", value_parser = bytes, conflicts_with = "failures")]
     pub image_size: u64,
     /// Bytes of the cache on the array
     #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = bytes, conflicts_with = "failures")]
     pub cache_size: u64,
+    /// Measure figure 5 also on a volume whose cache has a mirror on a second array
+    #[arg(long, conflicts_with = "failures")]
+    pub mirror: bool,
     /// Use the lab of pairs with volumes that runs in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "failures")]
     pub lab: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use super::field::Counted;
 use super::options::Options;
-use super::point::{Number, Point};
+use super::point::{Arms, Number, Point};
 use crate::facts::Facts;
 use crate::fio::Measured;
 use crate::marks::{Verdict, Want};
@@ -12,7 +12,16 @@ use crate::units;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// A pair of runs.
+/// A run of a mirrored volume, and what it counted meanwhile.
+#[derive(Debug, Clone, Serialize)]
+pub struct Mirrored {
+    /// Fast ack with a mirror.
+    pub run: Measured,
+    /// What the volume counted.
+    pub counted: Counted,
+}
+
+/// One run of each arm.
 #[derive(Debug, Clone, Serialize)]
 pub struct Run {
     /// librbd without its cache.
@@ -21,6 +30,9 @@ pub struct Run {
     pub fast: Measured,
     /// What the volume counted meanwhile.
     pub counted: Counted,
+    /// The mirrored arm, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirrored: Option<Mirrored>,
     /// Load averages of the machine before: 1, 5 and 15 minutes.
     pub load_average: [f64; 3],
 }
@@ -28,7 +40,9 @@ pub struct Run {
 /// A goal, and what became of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Goal {
-    /// The number that is compared: fast ack's over native's.
+    /// The arms that are compared.
+    pub arms: Arms,
+    /// The number that is compared.
     pub number: Number,
     /// The goal.
     pub want: Want,
@@ -69,7 +83,12 @@ pub struct Outcome {
 impl Goal {
     /// In a few words.
     pub(super) fn words(&self) -> String {
-        format!("{} {} {}", self.number.name(), self.ratio, self.judged())
+        let arms = match self.arms {
+            Arms::FastNative => "",
+            Arms::MirroredFast => "mirrored/fast ",
+            Arms::MirroredNative => "mirrored/native ",
+        };
+        format!("{arms}{} {} {}", self.number.name(), self.ratio, self.judged())
     }
 
     fn judged(&self) -> String {
@@ -88,17 +107,27 @@ impl PointOutcome {
     /// # Panics
     /// If there are none.
     pub(super) fn new(point: Point, runs: Vec<Run>) -> PointOutcome {
-        let goal = |(number, want): (Number, Want)| {
-            let pairs: Vec<(f64, f64)> =
-                runs.iter().map(|run| (number.of(&run.fast), number.of(&run.native))).collect();
-            let ratio = ratio(&pairs, 5);
-            Goal { number, want, ratio, verdict: Verdict::of(want, &ratio) }
+        let sides = |run: &Run, arms| match (arms, &run.mirrored) {
+            (Arms::FastNative, _) => Some([run.fast.clone(), run.native.clone()]),
+            (Arms::MirroredFast, Some(mirrored)) => Some([mirrored.run.clone(), run.fast.clone()]),
+            (Arms::MirroredNative, Some(mirrored)) => Some([mirrored.run.clone(), run.native.clone()]),
+            (Arms::MirroredFast | Arms::MirroredNative, None) => None,
         };
-        PointOutcome { point, goals: point.goals().into_iter().map(goal).collect(), runs }
+        let goal = |(arms, number, want): (Arms, Number, Want)| {
+            let both = runs.iter().filter_map(|run| sides(run, arms));
+            let pairs: Vec<(f64, f64)> = both.map(|[of, over]| (number.of(&of), number.of(&over))).collect();
+            let ratio = ratio(&pairs, 5);
+            Goal { arms, number, want, ratio, verdict: Verdict::of(want, &ratio) }
+        };
+        let is_mirrored = runs.iter().any(|run| run.mirrored.is_some());
+        let own = point.goals().into_iter().map(|(number, want)| (Arms::FastNative, number, want));
+        let mirrors = point.mirror_goals().into_iter().filter(|_| is_mirrored);
+        PointOutcome { point, goals: own.chain(mirrors).map(goal).collect(), runs }
     }
 
-    fn side(&self, of: impl Fn(&Run) -> &Measured) -> String {
-        let middle = |pick: &dyn Fn(&Measured) -> f64| median_of(&self.runs, |run| pick(of(run)));
+    fn side<'a>(&'a self, of: impl Fn(&'a Run) -> Option<&'a Measured>) -> String {
+        let all: Vec<&Measured> = self.runs.iter().filter_map(of).collect();
+        let middle = |pick: &dyn Fn(&Measured) -> f64| median_of(&all, |run| pick(run));
         let [mean, p99] =
             [middle(&|m| m.latency.mean_ns), middle(&|m| m.latency.p99_ns as f64)].map(units::time);
         let (iops, rate) = (units::number(middle(&|m| m.iops)), middle(&|m| m.bytes_per_second) / 1e6);
@@ -119,12 +148,13 @@ impl PointOutcome {
                 format!("{native:.0} % / {fast:.0} %")
             },
         );
-        let goals = |of: &dyn Fn(&Goal) -> String| self.goals.iter().map(of).collect::<Vec<_>>().join(", ");
+        let own = || self.goals.iter().filter(|goal| goal.arms == Arms::FastNative);
+        let goals = |of: &dyn Fn(&Goal) -> String| own().map(of).collect::<Vec<_>>().join(", ");
         [
             format!("{} {}", self.point.figure.name(), self.point.name()),
             self.point.link.name(),
-            self.side(|run| &run.native),
-            self.side(|run| &run.fast),
+            self.side(|run| Some(&run.native)),
+            self.side(|run| Some(&run.fast)),
             goals(&|goal| format!("{} {}", goal.number.name(), goal.ratio)),
             goals(&Goal::judged),
             format!("{per_ack:.2}"),
@@ -135,7 +165,43 @@ impl PointOutcome {
     }
 }
 
+impl PointOutcome {
+    fn mirror_cells(&self) -> [String; 7] {
+        let of = |arms: Arms| {
+            let goals = self.goals.iter().filter(|goal| goal.arms == arms);
+            goals.map(|g| format!("{} {} {}", g.number.name(), g.ratio, g.judged())).collect::<String>()
+        };
+        let mirrored = || self.runs.iter().filter_map(|run| run.mirrored.as_ref()).collect::<Vec<_>>();
+        let per_ack = |m: &&Mirrored| m.counted.flushes as f64 / m.counted.acks.max(1) as f64;
+        [
+            format!("{} {}", self.point.figure.name(), self.point.name()),
+            self.point.link.name(),
+            self.side(|run| run.mirrored.as_ref().map(|mirrored| &mirrored.run)),
+            of(Arms::MirroredFast),
+            of(Arms::MirroredNative),
+            format!("{:.2}", median_of(&mirrored(), per_ack)),
+            mirrored().iter().filter(|m| m.counted.left > Some(0)).count().to_string(),
+        ]
+    }
+}
+
 impl Outcome {
+    /// A row for each point that a mirrored volume was measured at; nothing: there is none.
+    pub fn mirror_table(&self) -> Option<Table> {
+        let is_mirrored = |one: &&PointOutcome| one.runs.iter().any(|run| run.mirrored.is_some());
+        let points: Vec<PointOutcome> = self.points.iter().filter(is_mirrored).cloned().collect();
+        let head = [
+            "load",
+            "links",
+            "mirrored",
+            "mirrored / fast (95 %)",
+            "mirrored / native (95 %)",
+            "flushes / ack",
+            "runs that left a leg",
+        ];
+        (!points.is_empty()).then(|| Table::of(head, &points, PointOutcome::mirror_cells))
+    }
+
     /// Without a point yet.
     pub(super) fn new(options: &Options, machine: Facts, setup: String, load_average: [f64; 3]) -> Outcome {
         let said = std::process::Command::new("ceph-osd").arg("--version").output();
@@ -150,6 +216,7 @@ impl Outcome {
             "links": options.links(),
             "image_size": options.image_size,
             "cache_size": options.cache_size,
+            "mirror": options.mirror,
         });
         let versions = [ceph, format!("loligo {}", env!("CARGO_PKG_VERSION"))];
         Outcome { arguments, versions, machine, setup, load_average, points: Vec::new() }
@@ -200,7 +267,8 @@ impl Outcome {
     /// As a page in Markdown.
     pub fn markdown(&self) -> String {
         let notes: String = self.notes().iter().map(|line| format!("* {line}\n")).collect();
-        format!("{}\n{notes}", self.table().markdown())
+        let mirrored = self.mirror_table().map_or_else(String::new, |table| table.markdown() + "\n");
+        format!("{}\n{mirrored}{notes}", self.table().markdown())
     }
 }
 
@@ -232,11 +300,13 @@ mod tests {
             destaged_bytes: 1 << 20,
             past_the_cache: 0,
             dirty: [0.1, 0.2],
+            left: None,
         };
         let run = |native, fast| Run {
             native: measured(native),
             fast: measured(fast),
             counted,
+            mirrored: None,
             load_average: [0.0; 3],
         };
         let one = PointOutcome::new(point, vec![run(1000.0, 300.0), run(1000.0, 320.0), run(1000.0, 310.0)]);
@@ -248,5 +318,38 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("| 1.50 | 1 MiB | 0 % | 3 % / 11 % |"), "{page}");
+        assert!(!words.iter().any(|word| word.contains("mirrored")), "it was not measured");
+    }
+
+    #[test]
+    fn a_mirrored_arm_is_judged_against_both_others() {
+        let point = Point::new(Figure::Latency, 4096, Pattern::Rand, Link(None));
+        let counted = Counted {
+            acks: 100,
+            flushes: 100,
+            array_bytes: 1,
+            destaged_bytes: 0,
+            past_the_cache: 0,
+            dirty: [0.1, 0.2],
+            left: None,
+        };
+        let run = |mirrored| Run {
+            native: measured(1000.0),
+            fast: measured(300.0),
+            counted,
+            mirrored: Some(Mirrored { run: measured(mirrored), counted }),
+            load_average: [0.0; 3],
+        };
+        let one = PointOutcome::new(point, vec![run(660.0), run(690.0), run(720.0)]);
+        let words: Vec<String> = one.goals[2..].iter().map(Goal::words).collect();
+        assert_eq!(
+            words,
+            [
+                "mirrored/fast latency 2.30x (2.20-2.40) <= 2 MISS",
+                "mirrored/native latency 0.69x (0.66-0.72) <= 0.5 MISS"
+            ]
+        );
+        assert!(one.cells()[4].matches("latency").count() == 1, "the other table has them");
+        assert!(one.mirror_cells()[2].starts_with("690"), "{:?}", one.mirror_cells());
     }
 }

@@ -146,6 +146,18 @@ pub struct Point {
     pub link: Link,
 }
 
+/// The arms that are compared, the first over the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arms {
+    /// Fast ack over native.
+    FastNative,
+    /// Fast ack with a mirror over fast ack without.
+    MirroredFast,
+    /// Fast ack with a mirror over native.
+    MirroredNative,
+}
+
 /// The number that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -208,6 +220,18 @@ impl Point {
             Figure::Iops => rate(Want::Nothing),
             Figure::Sustained if is_rand && kib == 4 => rate(Want::AtLeast(3.0)),
             Figure::Sustained => rate(Want::AtLeast(0.95)),
+        }
+    }
+}
+
+impl Point {
+    /// What is asked of a mirrored volume. Nothing: it is not measured there.
+    pub(super) fn mirror_goals(&self) -> Vec<(Arms, Number, Want)> {
+        match self.figure {
+            Figure::Latency => [(Arms::MirroredFast, 2.0), (Arms::MirroredNative, 0.5)]
+                .map(|(arms, most)| (arms, Number::Latency, Want::AtMost(most)))
+                .to_vec(),
+            Figure::Throughput | Figure::Iops | Figure::Sustained => Vec::new(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::field::{self, Field};
 use super::options::Options;
-use super::outcome::{Outcome, PointOutcome, Run};
+use super::outcome::{Mirrored, Outcome, PointOutcome, Run};
 use super::point::{Figure, Link, Point};
 use crate::bed::{Bed, Place};
 use crate::pair::record::load_average;
@@ -53,6 +53,14 @@ pub fn run(
     Ok(outcome)
 }
 
+/// An arm of a burst.
+#[derive(Debug, Clone, Copy)]
+enum Arm {
+    Native,
+    Fast,
+    Mirrored,
+}
+
 struct Bench<'a> {
     options: &'a Options,
     field: Field<'a>,
@@ -73,24 +81,34 @@ impl Bench<'_> {
         self.seed
     }
 
-    /// A point in a cache with room, both arms alternately; the first one changes from round to round.
+    /// A point in a cache with room, all arms alternately; the first one changes from round to round.
     fn burst(&mut self, point: Point) -> Result<PointOutcome> {
         let mut runs = Vec::new();
         for round in 0..self.options.rounds {
             let load = load_average();
-            let (mut native, mut fast) = (None, None);
-            for is_native in if round.is_multiple_of(2) { [true, false] } else { [false, true] } {
-                let seed = self.seed();
-                if is_native {
-                    self.field.flush()?;
-                    native = Some(self.field.native(&point, true, self.options.seconds, seed)?);
-                } else {
-                    self.field.begin_destaging(seed + 1)?;
-                    fast = Some(self.field.fast(&point, true, self.options.seconds, seed)?);
+            let (mut native, mut fast, mut mirrored) = (None, None, None);
+            let is_mirrored = self.field.mirrored().is_some() && !point.mirror_goals().is_empty();
+            let mut arms = [Arm::Native, Arm::Fast, Arm::Mirrored];
+            let arms = &mut arms[..if is_mirrored { 3 } else { 2 }];
+            arms.rotate_left(round % arms.len());
+            for arm in arms {
+                let (seed, time) = (self.seed(), self.options.seconds);
+                let acked = |served| {
+                    self.field.begin_destaging(served, seed + 1)?;
+                    self.field.fast(served, &point, true, time, seed)
+                };
+                match arm {
+                    Arm::Native => {
+                        self.field.flush()?;
+                        native = Some(self.field.native(&point, true, time, seed)?);
+                    }
+                    Arm::Fast => fast = Some(acked(self.field.unmirrored())?),
+                    Arm::Mirrored => mirrored = self.field.mirrored().map(acked).transpose()?,
                 }
             }
             if let (Some(native), Some((fast, counted))) = (native, fast) {
-                runs.push(Run { native, fast, counted, load_average: load });
+                let mirrored = mirrored.map(|(run, counted)| Mirrored { run, counted });
+                runs.push(Run { native, fast, counted, mirrored, load_average: load });
             }
         }
         Ok(PointOutcome::new(point, runs))
@@ -116,13 +134,14 @@ impl Bench<'_> {
                     if is_native {
                         native.push(self.field.native(point, false, self.options.seconds, seed)?);
                     } else {
-                        self.field.fast(point, false, RAMP, seed + 1)?;
-                        fast.push(self.field.fast(point, false, self.options.seconds, seed)?);
+                        let served = self.field.unmirrored();
+                        self.field.fast(served, point, false, RAMP, seed + 1)?;
+                        fast.push(self.field.fast(served, point, false, self.options.seconds, seed)?);
                     }
                 }
             }
             for ((native, (fast, counted)), runs) in native.into_iter().zip(fast).zip(&mut runs) {
-                runs.push(Run { native, fast, counted, load_average: load });
+                runs.push(Run { native, fast, counted, mirrored: None, load_average: load });
             }
             // A run that is cut keeps what there is of its last rounds.
             outcome.points.retain(|one| one.point.figure != Figure::Sustained || one.point.link != link);
