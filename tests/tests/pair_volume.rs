@@ -194,11 +194,18 @@ fn a_side_whose_kernel_has_writes_has_not_stopped(lab: &Lab, at: &str) {
             serde_json::from_slice(&pair(lab, "n0b", "status", &["--json"]).stdout).unwrap_or_default();
         status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
     };
-    for _ in 0..20 {
-        assert!(!is_stopped(), "its kernel has a write");
-        assert!(!pair(lab, "n0b", "giveback", &[]).status.success(), "it would land after a giveback");
-        std::thread::sleep(Duration::from_millis(150));
-    }
+    let waits_for_it = || {
+        for _ in 0..20 {
+            assert!(!is_stopped(), "its kernel has a write");
+            assert!(!pair(lab, "n0b", "giveback", &[]).status.success(), "it would land after a giveback");
+            std::thread::sleep(Duration::from_millis(150));
+        }
+    };
+    waits_for_it();
+    // The write outlives the process that sent it.
+    good(lab.run("fail", &["daemon", "n0a"]));
+    waits_for_it();
+    good(lab.run("mend", &[]));
     fault("false");
     until("its kernel has nothing", is_stopped);
     until("units are given back", || pair(lab, "n0b", "giveback", &[]).status.success());

@@ -90,9 +90,11 @@ impl Floating {
     }
 }
 
-/// True if `ip` says that the address is not on the interface: in the kernel's words of now, or of before 6.11.
+/// True if `ip` says that the address is not on the interface: in the kernel's words of now, or of before 6.11; or that there is no
+/// such interface.
 fn is_absent(said: &str) -> bool {
-    said.contains("Address not found") || said.contains("Cannot assign requested address")
+    let says = |words| said.contains(words);
+    says("Address not found") || says("Cannot assign requested address") || says("Cannot find device")
 }
 
 const REQUEST: u16 = 1;

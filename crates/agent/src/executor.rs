@@ -5,6 +5,7 @@ use crate::config::{PairConfig, UnitConfig};
 use crate::luns::Luns;
 use crate::monitors::{Monitors, greets};
 use crate::power;
+use crate::pulse::Pulse;
 use crate::runner::Runner;
 use loligo_pair::lease::WAITED;
 use loligo_pair::machine::{Answer, Ask, Cause, Deed, Event, Failure, Job, Order, Proof};
@@ -17,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a unit's process.
 const LOOK: Duration = Duration::from_millis(50);
-/// A race that begins so long after it was decided is not begun.
-const STALE: Duration = Duration::from_secs(1);
 
 /// A word to the main loop.
 #[derive(Debug)]
@@ -60,6 +59,7 @@ pub struct Executor {
     words: Sender<Word>,
     units: Vec<(Sender<UnitAsk>, Cancel)>,
     busy: Arc<Mutex<BTreeSet<Lane>>>,
+    pulse: Pulse,
 }
 
 impl Executor {
@@ -91,7 +91,12 @@ impl Executor {
             thread.found();
             std::thread::Builder::new().name(thread.runner.name()).spawn(move || thread.run(&asks))?;
         }
-        Ok(Executor { config, me, luns, monitors, words, units, busy: Arc::default() })
+        Ok(Executor { config, me, luns, monitors, words, units, busy: Arc::default(), pulse: Pulse::new() })
+    }
+
+    /// The main loop beats.
+    pub fn beat(&self) {
+        self.pulse.beat();
     }
 
     /// Carries `ask` out; its answer comes as a word.
@@ -103,9 +108,12 @@ impl Executor {
             Ask::ReadSector => self.lane(job, Lane::Read, |it| it.luns.read_sector()),
             Ask::ReadKeys(lun) => self.lane(job, Lane::Keys(lun), move |it| it.luns.read_keys(lun)),
             Ask::Race(lun) => {
-                // Evidence from before this host stood still is none.
-                let old = Instant::now() + STALE;
-                self.lane(job, Lane::Change(lun), move |it| it.luns.race(lun, old));
+                // Evidence from before this host stood still is none. An array that is slow makes nothing old.
+                let gaps = self.pulse.gaps();
+                self.lane(job, Lane::Change(lun), move |it| {
+                    let may = || it.pulse.gaps() == gaps;
+                    it.luns.race(lun, may)
+                });
             }
             Ask::Take(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.take(lun)),
             Ask::Hold(lun) => self.lane(job, Lane::Change(lun), move |it| it.luns.hold(lun)),

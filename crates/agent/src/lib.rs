@@ -27,6 +27,7 @@ pub mod monitors;
 pub mod osd;
 pub mod peers;
 pub mod power;
+mod pulse;
 pub mod run;
 pub mod runner;
 pub mod setup;

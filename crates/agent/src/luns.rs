@@ -12,7 +12,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
-use std::time::Instant;
 
 /// The place of the first side's sector on the quorum LUN, bytes.
 const SECTORS: u64 = 1 << 20;
@@ -110,10 +109,9 @@ impl Luns {
         Ok(View { generation: shown.generation, keys: shown.keys, holder })
     }
 
-    /// The race for a LUN where this side is registered, begun unless the evidence is old by then.
-    pub fn race(&self, lun: LunId, old: Instant) -> Answer {
+    /// The race for a LUN where this side is registered, if it `may` still be begun by the time that the LUN has been read.
+    pub fn race(&self, lun: LunId, may: impl Fn() -> bool) -> Answer {
         let race = || {
-            let may = || Instant::now() < old;
             let done = race_while(&mut self.open(lun)?, self.mine(), self.theirs(), may)?;
             Ok(Answer::Taken { generation: done.generation(), drained: done.is_drained() })
         };

@@ -49,6 +49,7 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
     let mut limits: BTreeMap<Job, Instant> = BTreeMap::new();
     ready(handle);
     while stop.check().is_ok() {
+        executor.beat();
         let mut order = None;
         let event = match inbox.recv_timeout(TICK) {
             Ok(Word::Event(event)) => event,

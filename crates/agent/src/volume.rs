@@ -48,6 +48,8 @@ pub struct Volume {
     /// Of a volume with an address.
     secretary: Option<Secretary>,
     devices: Vec<PathBuf>,
+    /// The other leg of its cache.
+    mirror: Option<PathBuf>,
     /// It is not started anew while it is served: an OSD stands on it.
     carries_osd: bool,
     looked: Option<Instant>,
@@ -94,6 +96,7 @@ impl Volume {
             note,
             secretary,
             devices: devices.cloned().collect(),
+            mirror: unit.journal_mirror.as_ref().and_then(|paths| paths.get(&side)).cloned(),
             carries_osd: false,
             looked: None,
             was_served: false,
@@ -181,6 +184,8 @@ impl Volume {
             match self.look() {
                 Found::Is(Status::Serving) => {
                     let listed = self.is_the_pairs()?;
+                    // They may have been set by command since.
+                    let definition = self.effective()?;
                     // A daemon that started it by itself remembers older values than the array.
                     let has_values = listed.is_none_or(|listed| has_values(&listed, &definition));
                     if was_made || self.carries_osd || has_values {
@@ -210,7 +215,7 @@ impl Volume {
                 Found::Nothing => {
                     ensure!(!was_made, "it was deleted while it started");
                     was_made = true;
-                    let (name, definition) = (self.name.clone(), definition.clone());
+                    let (name, definition) = (self.name.clone(), self.effective()?);
                     daemon.create(&Create { name, definition, allow: Leave::default() })?;
                     continue;
                 }
@@ -388,24 +393,44 @@ impl Volume {
         }
     }
 
-    /// Has it ended by `how`, and returns once nothing of it runs.
+    /// Has it ended by `how`, and returns once nothing of it runs, in the kernel neither.
     fn end(&self, how: impl Fn(&DaemonClient) -> Result<()>) -> Result<()> {
         let begun = Instant::now();
         let mut was_told = false;
         loop {
-            match self.look() {
-                Found::Nothing | Found::NoDaemon => return Ok(()),
-                Found::Is(Status::Stopped | Status::Lost(_) | Status::Refused(_)) => return Ok(()),
+            let is_over = match self.look() {
+                Found::Nothing | Found::NoDaemon => true,
+                Found::Is(Status::Stopped | Status::Lost(_) | Status::Refused(_)) => true,
                 Found::Is(..) if !was_told => {
                     how(&self.daemon()?)?;
                     was_told = true;
+                    false
                 }
-                Found::Is(..) | Found::Ending(_) => {}
+                Found::Is(..) | Found::Ending(_) => false,
                 Found::Unknown(why) => return Err(why),
+            };
+            let used = self.in_use();
+            if is_over && used.is_none() {
+                return Ok(());
             }
-            ensure!(begun.elapsed() < END, "it has not ended after {} s: {}", END.as_secs(), self.state());
+            let state = || used.map_or_else(|| self.state(), |path| format!("{path} is in use"));
+            ensure!(begun.elapsed() < END, "it has not ended after {} s: {}", END.as_secs(), state());
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// The first of its devices of which a write may be in flight: the lock on it goes with the last one, whatever has become of the
+    /// daemon that had it.
+    fn in_use(&self) -> Option<String> {
+        let is_used = |path: &&PathBuf| match loligo_block::is_in_use(path) {
+            Ok(is_used) => is_used,
+            // What is not there takes no write.
+            Err(why) => !matches!(
+                why.raw_os_error(),
+                Some(libc::ENOENT | libc::ENXIO | libc::ENODEV | libc::ENOTCONN)
+            ),
+        };
+        self.devices.iter().chain(&self.mirror).find(is_used).map(|path| path.display().to_string())
     }
 
     fn close_doors(&self) -> Result<()> {

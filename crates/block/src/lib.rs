@@ -33,7 +33,7 @@ pub use crc::{crc32c, crc32c_append};
 pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
 pub use file::{
-    DeviceFile, DioAlign, Identity, OpenOptions, SIGNATURE_PROBE, SyncFile, foreign_signature,
+    DeviceFile, DioAlign, Identity, OpenOptions, SIGNATURE_PROBE, SyncFile, foreign_signature, is_in_use,
     known_signature, names_of,
 };
 pub use geometry::{Geometry, SECTOR};

@@ -45,12 +45,13 @@ pub(super) fn expected(
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
 }
 
-/// On an array that a partner shares the cache `uuid` of `core` lies at the volume's place. What this host remembers of another one
-/// is from before: the partner may have made a new one, which is the array's word.
-pub(super) fn is_past(state: &mut State, name: &str, core: &CoreNames, uuid: &str) {
+/// On an array that a partner shares the cache `uuid` of `core` lies at `path`. What this host remembers of another one there is from
+/// before: the partner may have made a new one, which is the array's word.
+pub(super) fn is_past(state: &mut State, name: &str, core: &CoreNames, path: &Path, uuid: &str) {
     let own = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());
     let known = own.into_iter().chain(state.left.values_mut());
-    known.filter(|last| last.uuid != uuid && last.is_of(core)).for_each(|last| last.dirty_bytes = Some(0));
+    let past = known.filter(|last| last.path == path && last.uuid != uuid && last.is_of(core));
+    past.for_each(|last| last.dirty_bytes = Some(0));
 }
 
 /// True if nobody was served through `last`, since a crash came between the note and the label of its attach. The label

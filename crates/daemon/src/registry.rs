@@ -277,7 +277,8 @@ impl Memory for Registry {
         }
         let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {
-            Some(_) => {
+            Some(cache) => {
+                let lies_at = cache.path.clone();
                 if o.reservation.is_some() {
                     // A partner may have made a cache good again that this host knows as void.
                     state.voids.clear();
@@ -285,7 +286,7 @@ impl Memory for Registry {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
                 // Another volume's LUN in its place is refused by what is remembered.
                 if let Some(found) = found.as_ref().filter(|f| o.reservation.is_some() && f.volume == name) {
-                    ownership::is_past(&mut state, name, &core, &found.uuid);
+                    ownership::is_past(&mut state, name, &core, &lies_at, &found.uuid);
                 }
                 let path = o.core.path().map(Path::to_owned);
                 if let Some(cache) = &mut o.cache {
@@ -316,7 +317,7 @@ impl Memory for Registry {
             // Asked where it is decided: others may have been served while this start waited for its devices.
             if let (Some(cache), true) = (&cache, is_shared) {
                 state.voids.remove(&cache.uuid);
-                ownership::is_past(state, name, core, &cache.uuid);
+                ownership::is_past(state, name, core, &cache.path, &cache.uuid);
             }
             cache.as_ref().map_or(Ok(()), |cache| refuse_void(state, cache))?;
             if !forced {

@@ -38,6 +38,21 @@ pub(super) fn open_waiting(
     }
 }
 
+/// True if somebody on this host has the file or device locked, or an operation of somebody who had it is in flight. Nothing is
+/// locked by asking.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn is_in_use(path: &Path) -> std::io::Result<bool> {
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut lock = range(libc::F_WRLCK, 0, 0);
+    // SAFETY: the descriptor is open and `lock` is a complete `flock` that outlives the call.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+    }
+}
+
 /// Descriptors of a file beside its first two that can hold a part of its lock.
 const FURTHER: i64 = 1 << 16;
 /// The last byte of the offset range; those of the further descriptors lie before it.
@@ -99,14 +114,18 @@ fn try_lock(fd: &OwnedFd, shared: bool, start: i64, len: i64) -> Result<(), i32>
     set_lock(fd, if shared { libc::F_RDLCK } else { libc::F_WRLCK }, start, len)
 }
 
-fn set_lock(fd: &OwnedFd, kind: libc::c_int, start: i64, len: i64) -> Result<(), i32> {
-    let lock = libc::flock {
+fn range(kind: libc::c_int, start: i64, len: i64) -> libc::flock {
+    libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start,
         l_len: len,
         l_pid: 0,
-    };
+    }
+}
+
+fn set_lock(fd: &OwnedFd, kind: libc::c_int, start: i64, len: i64) -> Result<(), i32> {
+    let lock = range(kind, start, len);
     // SAFETY: the descriptor is open and `lock` is a complete `flock` that outlives the call.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
         -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),

@@ -14,6 +14,7 @@ mod sync;
 mod writeback;
 
 pub use identity::Identity;
+pub use lock::is_in_use;
 pub use names::names_of;
 pub use open::OpenOptions;
 pub use signature::{SIGNATURE_PROBE, foreign_signature, known_signature};

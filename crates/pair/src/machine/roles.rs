@@ -16,6 +16,7 @@ pub const DROPPED: &str = "an order is dropped";
 
 /// The reasons why an order is refused.
 const NO_MONITOR: &str = "no monitor has answered within a second: see that this controller reaches them, and give the order again";
+const NO_MONITOR_YET: &str = "and no monitor answers: neither controller serves before one does";
 const NOT_READY: &str = "the partner does not say that it is fenced, runs nothing and reaches a monitor and its LUNs: see 'loligo pair status' there, \
                          and give the order again";
 
@@ -120,7 +121,9 @@ impl Machine {
             Role::Fenced { why: start(why), not_before: self.now, rejoin: None }
         } else if holder == Some(mine) && has_theirs {
             // The race was won, and the partner's key not yet taken away.
-            if self.now >= self.race_after && self.has_monitor() {
+            if !self.has_monitor() {
+                self.alarm(format!("a race is begun and not ended, {NO_MONITOR_YET}"));
+            } else if self.now >= self.race_after {
                 self.race("a race is ended".to_owned(), 0);
             }
             return;
@@ -137,7 +140,7 @@ impl Machine {
         } else if is_half_taken && !has_theirs {
             // A takeover was under way when the agent before this one ended.
             if !self.has_monitor() {
-                return;
+                return self.alarm(format!("a takeover is begun and not ended, {NO_MONITOR_YET}"));
             }
             self.race("a takeover is gone on with".to_owned(), 0);
             return;

@@ -254,7 +254,10 @@ impl Machine {
         let track = self.track(id);
         track.state = UnitState::Killing;
         track.not_before = again;
-        self.ask(Purpose::Unit(id, Work::Kill), Ask::Kill(id));
+        // One that takes long is not asked again beside itself: a start would stand behind all of them.
+        if !self.asked.values().any(|(purpose, _)| *purpose == Purpose::Unit(id, Work::Kill)) {
+            self.ask(Purpose::Unit(id, Work::Kill), Ask::Kill(id));
+        }
     }
 
     /// Ends all units. One that ended by itself may have left writes to the kernel, which its end waits for.

@@ -346,6 +346,9 @@ impl World {
     fn is_beyond(&self, port: Port, owner: Option<Side>) -> bool {
         let host = &self.hosts[port.0 as usize];
         let is_own = owner.is_some_and(|owner| Self::port(owner) == port);
-        if is_own { self.now < host.awake + KEPT } else { self.keys_lost && self.now < host.awake + AWAKE }
+        match is_own {
+            true => host.crashed_until.is_some_and(|at| self.now < at + KEPT),
+            false => self.keys_lost && self.now < host.awake + AWAKE,
+        }
     }
 }

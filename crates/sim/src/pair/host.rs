@@ -44,6 +44,8 @@ pub(super) struct Host {
     pub(super) fenced_at: Option<Time>,
     /// When its host or agent was last made to run again.
     pub(super) awake: Time,
+    /// When it was there again after a crash.
+    pub(super) crashed_until: Option<Time>,
 }
 
 impl Host {
@@ -64,6 +66,7 @@ impl Host {
             starts: Vec::new(),
             fenced_at: None,
             awake: 0,
+            crashed_until: None,
         }
     }
 

@@ -82,7 +82,8 @@ impl World {
         match kind {
             FaultKind::Crash(side) => {
                 self.hosts[side.index()].up = true;
-                self.hosts[side.index()].awake = self.now;
+                let host = &mut self.hosts[side.index()];
+                (host.awake, host.crashed_until) = (self.now, Some(self.now));
                 self.boot(side);
             }
             FaultKind::Freeze(side, _) => self.thaw(side),
