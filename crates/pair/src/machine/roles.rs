@@ -187,7 +187,9 @@ impl Machine {
             Verdict::CutOff => {
                 // Monitors that were away for both are back for one of them first.
                 let steady = self.plan.timings.no_monitor + 2 * self.plan.timings.monitor_fresh;
-                let is_steady = self.looks.monitor_steady(self.now) > steady;
+                // Links that are silent are evidence beside that: the monitors choose a leader since one of them died with its network.
+                let is_heard = self.partner.is_heard(self.now, &self.plan);
+                let is_steady = !is_heard || self.looks.monitor_steady(self.now) > steady;
                 if has_monitor && (is_steady || self.plan.leaves_out(Step::SteadyMonitor)) {
                     self.ask_monitor(Verdict::CutOff);
                 }
