@@ -140,6 +140,7 @@ fn a_volume_follows_its_array_with_data_and_settings() {
 
     an_address_that_somebody_took_comes_back(&lab, &at);
     a_daemon_without_the_array_answers_nothing_old(&lab, &at);
+    a_volume_whose_array_failed_serves_again(&lab, &at);
     a_takeover_that_fails_says_so_each_time(&lab);
     a_side_whose_kernel_has_writes_has_not_stopped(&lab, &at);
     drills(&lab);
@@ -153,6 +154,15 @@ fn an_address_that_somebody_took_comes_back(lab: &Lab, at: &str) {
     let take = format!("read -r _ i _ a _ < <(ip -o addr show to {address}) && ip addr del $a dev $i");
     good(on(lab, "n0a", &["bash", "-c", &take]));
     until("the address is back", || holds(lab, at, 90));
+}
+
+/// Its clients hear of errors while the array fails, and of none once that is over.
+fn a_volume_whose_array_failed_serves_again(lab: &Lab, at: &str) {
+    set_fault(lab, "n0/a/vol-n0a", r#"{"eio":true}"#);
+    assert!(!client(lab, at, "write -P 55 2M 64k").status.success(), "the array fails");
+    set_fault(lab, "n0/a/vol-n0a", "{}");
+    until("it takes writes again", || client(lab, at, "write -P 56 2M 64k").status.success());
+    assert!(holds(lab, at, 90), "what was acknowledged is there");
 }
 
 /// An alarm is told once a minute, and whoever gave the second order waits.

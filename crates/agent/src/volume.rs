@@ -66,6 +66,8 @@ enum Found {
     Nothing,
     /// It is so.
     Is(Status),
+    /// It is served, and acknowledges nothing since its cache failed.
+    Stuck,
     /// It was ended and is so, and the kernel may still write for it.
     Ending(Status),
     /// The daemon does not answer in time.
@@ -127,6 +129,7 @@ impl Volume {
     fn look(&self) -> Found {
         match self.listed() {
             Ok(Some(listed)) if listed.ending => Found::Ending(listed.status),
+            Ok(Some(listed)) if listed.stuck => Found::Stuck,
             Ok(Some(listed)) => Found::Is(listed.status),
             Ok(None) => Found::Nothing,
             Err(why) if why.is::<NobodyThere>() => Found::NoDaemon,
@@ -146,7 +149,8 @@ impl Volume {
 
     /// Has clients noted if it is served; whether it is.
     fn noted(&self, found: &Found) -> bool {
-        let is_served = matches!(found, Found::Is(Status::Starting | Status::Serving | Status::Stopping));
+        let is_served =
+            matches!(found, Found::Stuck | Found::Is(Status::Starting | Status::Serving | Status::Stopping));
         self.note_clients(is_served);
         is_served
     }
@@ -195,6 +199,11 @@ impl Volume {
                         volume = self.name,
                         "served with other values than the array keeps: it is started anew"
                     );
+                    self.hang_up(&daemon);
+                    daemon.stop(&self.name, &STOP).map(drop)?;
+                }
+                Found::Stuck if was_made => bail!("it acknowledges nothing: its cache fails again"),
+                Found::Stuck => {
                     self.hang_up(&daemon);
                     daemon.stop(&self.name, &STOP).map(drop)?;
                 }
@@ -253,6 +262,7 @@ impl Volume {
             Found::Is(status) => {
                 format!("{} {}", status.word(), status.why().unwrap_or_default()).trim().to_owned()
             }
+            Found::Stuck => "it acknowledges nothing".to_owned(),
             Found::Ending(_) => "the kernel has writes of it".to_owned(),
             Found::NoDaemon => "no daemon runs".to_owned(),
             Found::Nothing => "nobody has it".to_owned(),
@@ -331,6 +341,9 @@ impl Volume {
         self.was_served = matches!(found, Found::Is(Status::Serving));
         match found {
             Found::Is(Status::Starting | Status::Serving | Status::Stopping) | Found::Unknown(_) => None,
+            // Its clients hear of the error as long as the array fails. Below an OSD that ends by itself.
+            Found::Stuck if self.carries_osd || self.array_error().is_some() => None,
+            Found::Stuck => Some(Cause::Other),
             Found::Is(Status::Lost(_)) | Found::Ending(Status::Lost(_)) => Some(Cause::Fenced),
             Found::Is(..) | Found::Ending(..) | Found::Nothing | Found::NoDaemon => {
                 Some(if self.array_error().is_some() { Cause::Array } else { Cause::Other })
@@ -401,12 +414,12 @@ impl Volume {
             let is_over = match self.look() {
                 Found::Nothing | Found::NoDaemon => true,
                 Found::Is(Status::Stopped | Status::Lost(_) | Status::Refused(_)) => true,
-                Found::Is(..) if !was_told => {
+                Found::Is(..) | Found::Stuck if !was_told => {
                     how(&self.daemon()?)?;
                     was_told = true;
                     false
                 }
-                Found::Is(..) | Found::Ending(_) => false,
+                Found::Is(..) | Found::Stuck | Found::Ending(_) => false,
                 Found::Unknown(why) => return Err(why),
             };
             let used = self.in_use();

@@ -8,7 +8,7 @@ use loligo_client::api::definition::VolumeConfig;
 use loligo_client::api::listed::{Listed, ServedBy};
 use loligo_volume::core::CoreSpec;
 use loligo_volume::definition::mode_at_start;
-use loligo_volume::stats::{ANSWER, trouble};
+use loligo_volume::stats::{ANSWER, is_stuck, trouble};
 use loligo_volume::volume_state::VolumeState;
 
 /// By which `supervisor` has its clients served through `app`; nothing where it has nothing open any more.
@@ -54,6 +54,7 @@ impl Daemon {
             from_file: known.from_file,
             leaving: known.leaving,
             ending: supervisor.is_in_kernel(),
+            stuck: says.as_deref().is_some_and(is_stuck),
             says: supervisor.says(),
             served: app.as_deref().and_then(|app| served_by(supervisor, app, &definition)),
             mode: mode.map(|mode| mode.name().to_owned()),

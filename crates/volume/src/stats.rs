@@ -69,6 +69,11 @@ pub fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<Stri
     })
 }
 
+/// True if a volume acknowledges nothing any more, and its core does not serve alone.
+pub fn is_stuck(snapshots: &[Snapshot]) -> bool {
+    snapshots.iter().any(|s| s.poisoned.is_some() && s.fallback != Some(FallbackState::Serving))
+}
+
 /// The reason why answers do not leave; `lacks`: what they wait for.
 fn no_lease(hold: Hold, lacks: Option<&str>) -> Option<String> {
     match hold {

@@ -20,6 +20,9 @@ pub struct Listed {
     /// It was ended at once, and the kernel may still have writes of it: they are waited for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
+    /// It acknowledges nothing any more since its cache failed. What was acknowledged is on it: a start anew recovers that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stuck: bool,
     /// Its last message; while it starts or stops, and if it said anything.
     #[serde(default)]
     pub says: Option<String>,
