@@ -192,6 +192,9 @@ pub enum Order {
     Giveback,
 }
 
+/// Begins the step that tells of an order that was taken, and is not carried out.
+pub const DROPPED: &str = "an order is dropped";
+
 /// Something for the log, the history and the metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {

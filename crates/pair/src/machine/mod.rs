@@ -25,9 +25,8 @@ mod units;
 pub use crate::omit::{Omitted, Step};
 pub use crate::role::RoleName;
 pub use action::{
-    Action, Answer, Ask, Cause, Deed, Event, Failure, Job, Joining, Notice, Order, Proof, View,
+    Action, Answer, Ask, Cause, DROPPED, Deed, Event, Failure, Job, Joining, Notice, Order, Proof, View,
 };
-pub use roles::DROPPED;
 pub use tracks::UnitState;
 
 use crate::beat::Beat;

@@ -1,6 +1,6 @@
 //! The roles of a side, and what leads from one to the next.
 
-use super::action::{Action, Answer, Ask, Asked, Failure, Notice, Order};
+use super::action::{Action, Answer, Ask, Asked, DROPPED, Failure, Notice, Order};
 use super::partner::Verdict;
 use super::role::{Asking, Role};
 use super::{Machine, Purpose};
@@ -10,9 +10,6 @@ use crate::role::RoleName;
 
 /// The most that a backoff grows.
 const LONGEST_BACKOFF: u32 = 4;
-
-/// Begins the step that tells of an order that was taken, and is not carried out.
-pub const DROPPED: &str = "an order is dropped";
 
 /// The reasons why an order is refused.
 const NO_MONITOR: &str = "no monitor has answered within a second: see that this controller reaches them, and give the order again";
