@@ -70,6 +70,12 @@ fn has_role(lab: &Lab, host: &str, role: &str) -> bool {
     status["role"] == role && status["units"].as_array().is_some_and(|units| units.iter().all(wanted))
 }
 
+/// True if an agent's status says that its partner is fenced and runs nothing.
+fn is_partner_stopped(status: &Output) -> bool {
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+    status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
+}
+
 fn address(lab: &Lab, name: &str) -> String {
     let status = lab.status();
     let all = status["volumes"].as_array().expect("volumes");
@@ -121,11 +127,7 @@ fn a_volume_follows_its_array_with_data_and_settings() {
     );
     assert!(client(&lab, &at, "write -P 90 1M 64k").status.success(), "the partner takes writes");
     good(lab.run("mend", &[]));
-    until("the dead controller is back", || {
-        let out = pair(&lab, "n0b", "status", &["--json"]);
-        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-        status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
-    });
+    until("the dead controller is back", || is_partner_stopped(&pair(&lab, "n0b", "status", &["--json"])));
     // It has to reach a monitor first.
     until("units are given back", || pair(&lab, "n0b", "giveback", &[]).status.success());
     until("it is at home", || has_role(&lab, "n0a", "NORMAL"));
@@ -199,11 +201,7 @@ fn a_side_whose_kernel_has_writes_has_not_stopped(lab: &Lab, at: &str) {
     std::thread::sleep(Duration::from_millis(500));
     good(pair(lab, "n0b", "takeover", &[]));
     until("the partner serves it", || holds(lab, at, 90));
-    let is_stopped = || {
-        let status: Value =
-            serde_json::from_slice(&pair(lab, "n0b", "status", &["--json"]).stdout).unwrap_or_default();
-        status["partner"]["role"] == "FENCED" && status["partner"]["stopped"] == true
-    };
+    let is_stopped = || is_partner_stopped(&pair(lab, "n0b", "status", &["--json"]));
     let waits_for_it = || {
         for _ in 0..20 {
             assert!(!is_stopped(), "its kernel has a write");
@@ -314,10 +312,7 @@ fn in_the_daemon(lab: &Lab, at: &str) {
         let all = json(loligo(lab, "n0a", &["volume", "list", "--json"])).to_string();
         all.contains("vol-n0a") && all.contains("vol-n0b")
     });
-    until("its units can be given back", || {
-        let said: Value = serde_json::from_slice(&status(&["status", "--json"]).stdout).unwrap_or_default();
-        said["partner"]["role"] == "FENCED" && said["partner"]["stopped"] == true
-    });
+    until("its units can be given back", || is_partner_stopped(&status(&["status", "--json"])));
     until("units are given back", || status(&["giveback"]).status.success());
     until("all is at home", || has_role(lab, "n0b", "NORMAL"));
     daemon.kill().expect("it runs");

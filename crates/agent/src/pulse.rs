@@ -27,7 +27,7 @@ impl Beats {
 }
 
 impl Pulse {
-    /// One that begins now.
+    /// A pulse that begins now.
     pub fn new() -> Pulse {
         Pulse(Arc::new(Mutex::new(Beats { last: Instant::now(), gaps: 0 })))
     }

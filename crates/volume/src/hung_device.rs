@@ -44,7 +44,7 @@ pub struct Standstill {
 }
 
 impl Standstill {
-    /// One that begins now.
+    /// A pulse that begins now.
     pub fn begins() -> Standstill {
         Standstill { since: Instant::now(), left: u64::MAX }
     }

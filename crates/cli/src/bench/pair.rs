@@ -18,7 +18,8 @@ use std::process::ExitCode;
 /// volume of a pair in write-back mode over such an image. Its cache lies on the pair's array, and each write is answered once
 /// it is durable there. Both clients are fio on the lab's client host, and the two alternate. The cache is flushed before
 /// native runs. Before runs of fast ack so much is dirty that destaging runs beside them. In 'sustained' the cache is as full
-/// as it gets. With --mirror a third arm runs in figure 5: a volume whose cache has a mirror on a second array. Missed goals are printed as MISS and are no error. All sizes of one figure take about 20 minutes.
+/// as it gets. With --mirror a third arm runs in figure 5: a volume whose cache has a mirror on a second array. Missed goals are
+/// printed as MISS and are no error. All sizes of one figure take about 20 minutes.
 ///
 /// Failures: brings up a lab of pairs and makes each fault several times. Start state: all roles NORMAL, all placement groups
 /// active and clean. The client writes and reads 4 KiB at fixed times, 30 % reads, by librbd on an image of three copies and on one

@@ -20,7 +20,7 @@ pub enum FenceError {
         /// The path to the LUN.
         lun: String,
     },
-    /// Nobody holds it, and this path was left out when the pair was set up, or its registration was lost alone.
+    /// The LUN has no holder, and this path was left out when the pair was set up, or its registration was lost alone.
     #[error(
         "{lun}: this path is not registered, and nobody holds the LUN: 'loligo pair setup' on this controller registers it"
     )]

@@ -273,7 +273,7 @@ mod tests {
         Machine::new(plan, 0, 1)
     }
 
-    /// Nobody would have the units: this side has left their LUNs by then, and the partner cannot join them.
+    /// The units would have no side: this one has left their LUNs by then, and the partner cannot join them.
     #[test]
     fn nothing_is_given_back_to_a_partner_without_its_luns() {
         let mut machine = machine();

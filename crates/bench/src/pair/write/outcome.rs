@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub struct Mirrored {
     /// Fast ack with a mirror.
     pub run: Measured,
-    /// What the volume counted.
+    /// The volume's own counts.
     pub counted: Counted,
 }
 

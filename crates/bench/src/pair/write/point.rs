@@ -225,7 +225,7 @@ impl Point {
 }
 
 impl Point {
-    /// What is asked of a mirrored volume. Nothing: it is not measured there.
+    /// The goals of a mirrored volume; none: it is not measured there.
     pub(super) fn mirror_goals(&self) -> Vec<(Arms, Number, Want)> {
         match self.figure {
             Figure::Latency => [(Arms::MirroredFast, 2.0), (Arms::MirroredNative, 0.5)]
