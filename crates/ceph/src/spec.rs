@@ -1,7 +1,7 @@
 //! Images as users name them.
 
 use crate::CephError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `POOL[/NAMESPACE]/IMAGE[?conf=FILE&id=CLIENT&keyring=FILE]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

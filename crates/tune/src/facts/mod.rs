@@ -2,6 +2,7 @@
 //!
 //! `crates/tune/rules/FACTS.md` has each field with its unit and the way it is gathered.
 
+mod anonymous;
 mod cluster;
 mod host;
 mod osd;
