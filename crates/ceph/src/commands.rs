@@ -67,15 +67,29 @@ impl Cluster {
         let (mut out, mut said) = (null_mut(), null_mut());
         let (mut out_len, mut said_len) = (0, 0);
         let (lib, handle) = (self.lib, self.handle);
-        let (cmd, outs) = (commands.as_mut_ptr(), (&raw mut out, &raw mut out_len, &raw mut said, &raw mut said_len));
+        let (cmd, outs) =
+            (commands.as_mut_ptr(), (&raw mut out, &raw mut out_len, &raw mut said, &raw mut said_len));
         // SAFETY: the handle is live; the command is a C string for the call; both answers are written, and given back below.
         let code = unsafe {
             match to {
-                Recipient::Monitors => (lib.rados_mon_command)(handle, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3),
-                Recipient::Manager => (lib.rados_mgr_command)(handle, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3),
-                Recipient::Osd(id) => {
-                    (lib.rados_osd_command)(handle, id as i32, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3)
+                Recipient::Monitors => {
+                    (lib.rados_mon_command)(handle, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3)
                 }
+                Recipient::Manager => {
+                    (lib.rados_mgr_command)(handle, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3)
+                }
+                Recipient::Osd(id) => (lib.rados_osd_command)(
+                    handle,
+                    id as i32,
+                    cmd,
+                    1,
+                    null(),
+                    0,
+                    outs.0,
+                    outs.1,
+                    outs.2,
+                    outs.3,
+                ),
             }
         };
         let take = |text: *mut std::ffi::c_char, len: usize| {

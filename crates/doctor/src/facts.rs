@@ -1,7 +1,7 @@
 //! Facts that only a try can tell.
 
-use loligo_block::host_files::HostFiles;
 use super::parts;
+use loligo_block::host_files::HostFiles;
 use loligo_block::io_uring::IoUring;
 use loligo_ceph::release::Release;
 use loligo_client::api::daemon::About;

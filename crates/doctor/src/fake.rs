@@ -1,8 +1,8 @@
 //! A host made of files, for tests.
 
 use super::facts::Facts;
-use loligo_block::host_files::HostFiles;
 use super::{Case, Finding, Verdict};
+use loligo_block::host_files::HostFiles;
 use loligo_daemon::config::Config;
 
 /// A host, what was tried on it, and its configuration.

@@ -1,8 +1,8 @@
 //! The file systems that caches and cores in files stand on.
 
 use super::facts::{Kind, Thing};
-use loligo_block::host_files::HostFiles;
 use super::{Case, Check, Finding, Part};
+use loligo_block::host_files::HostFiles;
 use loligo_block::mounts;
 use loligo_client::api::definition::VolumeConfig;
 use std::path::Path;

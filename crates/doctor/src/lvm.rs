@@ -1,8 +1,8 @@
 //! LVM: whether it looks at raw cores, which it must not, and at volumes, which it may be meant to.
 
 use super::facts::Kind;
-use loligo_block::host_files::HostFiles;
 use super::{Case, Check, Finding};
+use loligo_block::host_files::HostFiles;
 use loligo_volume::probe::Found;
 use regex::Regex;
 

@@ -1,7 +1,7 @@
 //! Modules of the kernel that block devices need.
 
-use loligo_block::host_files::HostFiles;
 use super::{Case, Check, Finding};
+use loligo_block::host_files::HostFiles;
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     let loops = Check::new(

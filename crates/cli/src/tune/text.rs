@@ -41,7 +41,13 @@ pub(super) fn report(report: &HostReport) -> String {
     }
     for nic in &report.nics {
         let speed = nic.speed_mbit.map_or_else(|| "?".to_owned(), |it| format!("{it} Mbit/s"));
-        let _ = writeln!(text, "  nic  {:<10} {speed}, MTU {}, {} queues", nic.name, some(nic.mtu), some(nic.queues));
+        let _ = writeln!(
+            text,
+            "  nic  {:<10} {speed}, MTU {}, {} queues",
+            nic.name,
+            some(nic.mtu),
+            some(nic.queues)
+        );
     }
     text + &unseen(&report.unseen)
 }
@@ -53,7 +59,7 @@ fn host(host: &Host) -> String {
         "host {}: {}, {} CPUs, {} nodes, {memory}, kernel {}, pages of {} bytes, governor {}\n",
         host.name,
         some(host.arch.as_ref()),
-        some(host.cpus),
+        some(host.cpus.as_ref().map(Vec::len)),
         some(host.numa.as_ref().map(Vec::len)),
         some(kernel.map(|it| &it.version)),
         some(kernel.and_then(|it| it.page_size)),
@@ -122,7 +128,11 @@ pub(super) fn plan(plan: &Plan, facts: &Facts, verbose: bool) -> String {
         }
         text.push_str(&proposal(it, verbose));
     }
-    for (title, kind) in [("refused: does harm", Kind::Refuse), ("to be looked at", Kind::Check), ("for a person", Kind::Advice)] {
+    for (title, kind) in [
+        ("refused: does harm", Kind::Refuse),
+        ("to be looked at", Kind::Check),
+        ("for a person", Kind::Advice),
+    ] {
         let found: Vec<&Finding> = plan.findings.iter().filter(|it| it.kind == kind).collect();
         if !found.is_empty() {
             let _ = writeln!(text, "== {title}");
@@ -239,9 +249,10 @@ pub(super) fn rule(rule: &Rule) -> String {
     line("releases", &format!("{} to {}", rule.releases.from, rule.releases.to));
     line("when", &rule.when.split_whitespace().collect::<Vec<_>>().join(" "));
     for set in &rule.sets {
-        let value = set.value.as_deref().map_or("(taken away)".to_owned(), |it| {
-            it.split_whitespace().collect::<Vec<_>>().join(" ")
-        });
+        let value = set
+            .value
+            .as_deref()
+            .map_or("(taken away)".to_owned(), |it| it.split_whitespace().collect::<Vec<_>>().join(" "));
         line("sets", &format!("{} {} = {value}", set.who, set.key));
     }
     line("why", &rule.reason);

@@ -15,7 +15,9 @@ impl Facts {
             hosts.entry(name.clone()).or_insert(next);
         }
         let host = |name: &str| hosts.get(name).cloned().unwrap_or_else(|| "host0".to_owned());
-        let is_known = |name: &str| [16, 18, 20].iter().any(|it| OptionTable::near(*it).is_some_and(|t| t.find(name).is_some()));
+        let is_known = |name: &str| {
+            [16, 18, 20].iter().any(|it| OptionTable::near(*it).is_some_and(|t| t.find(name).is_some()))
+        };
         self.cluster.fsid = None;
         self.cluster.config.retain(|entry| is_known(&entry.key));
         for entry in &mut self.cluster.config {
@@ -47,7 +49,8 @@ impl Facts {
             client.options.retain(|name, _| is_known(name));
         }
         for (at, cache) in self.caches.iter_mut().enumerate() {
-            (cache.host, cache.name, cache.core) = (host(&cache.host), format!("cache{}", at + 1), "core".to_owned());
+            (cache.host, cache.name, cache.core) =
+                (host(&cache.host), format!("cache{}", at + 1), "core".to_owned());
         }
         // Its words may name anything.
         self.unseen.clear();
@@ -61,7 +64,12 @@ mod tests {
 
     #[test]
     fn no_name_is_left() {
-        let entry = |key: &str, mask: &str| Entry { who: "osd".into(), mask: mask.into(), key: key.into(), value: "1".into() };
+        let entry = |key: &str, mask: &str| Entry {
+            who: "osd".into(),
+            mask: mask.into(),
+            key: key.into(),
+            value: "1".into(),
+        };
         let osd = Osd {
             host: "secret1".into(),
             options: [("public_addr", "10.0.0.1"), ("osd_max_backfills", "1")]

@@ -1,5 +1,6 @@
 //! Facts of the cluster as a whole, of its pools and of images.
 
+use super::Setting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -44,6 +45,8 @@ pub struct Cluster {
     pub mons: Option<i64>,
     /// Entries of the configuration database.
     pub config: Vec<Entry>,
+    /// Options of monitors, managers and their modules, with their values.
+    pub options: BTreeMap<String, Setting>,
     /// Entries whose option no daemon of this release knows.
     pub unknown_keys: Vec<Unknown>,
     /// Connected clients.
@@ -52,6 +55,12 @@ pub struct Cluster {
     /// The slowest heartbeat between two OSDs, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
+    /// The fullest OSD against the average of its class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub var_max: Option<f64>,
+    /// Pairs of controllers that take each other over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<i64>,
 }
 
 /// The balancer of placement groups.
@@ -193,4 +202,6 @@ pub struct Image {
     pub persistent_cache: bool,
     /// It is a clone.
     pub parent: bool,
+    /// It is mirrored to another cluster.
+    pub mirrored: bool,
 }

@@ -19,7 +19,7 @@ pub struct Host {
     pub kernel: Option<Kernel>,
     /// Processors that the kernel schedules on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<i64>,
+    pub cpus: Option<Vec<i64>>,
     /// Cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<i64>,
@@ -35,7 +35,10 @@ pub struct Host {
     /// Abilities of its processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_flags: Option<Vec<String>>,
-    /// The frequency governor; nothing: the kernel governs no frequency.
+    /// The share of its processors that was busy while it was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_busy: Option<f64>,
+    /// The frequency governor; empty: the kernel governs no frequency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
     /// The energy preference.
@@ -72,7 +75,7 @@ pub struct Host {
     /// The daemon irqbalance runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub irqbalance: Option<bool>,
-    /// The profile of the daemon tuned; nothing: it does not run.
+    /// The profile of the daemon tuned; empty: it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tuned: Option<String>,
     /// `off`, `pt` or `translated`.
@@ -87,6 +90,12 @@ pub struct Host {
     /// The build of Ceph that is installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceph: Option<CephBuild>,
+    /// The library of tcmalloc that is installed; empty: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcmalloc_library: Option<String>,
+    /// Queues of NVMe devices that are polled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvme_poll_queues: Option<i64>,
     /// Images that its kernel has mapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub krbd: Option<Vec<Krbd>>,
@@ -154,13 +163,13 @@ pub struct CephBuild {
     /// The build type that it names; nothing: it names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_type: Option<String>,
-    /// The package.
+    /// `upstream-deb`, `upstream-rpm`, `distribution` or `container`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
     /// It has the plugin of ISA-L.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isal: Option<bool>,
-    /// The instructions that its CRC32C may use: `sse4.2+pclmul`, `armv8-crc`, `table`.
+    /// The instructions that its CRC32C may use: `pclmul`, `sse4.2`, `armv8`, `isal`, `software`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc: Option<String>,
     /// Plugins of erasure codes.
@@ -228,6 +237,9 @@ pub struct Disk {
     /// A write of 4 KiB with a flush, microseconds: measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_fsync_us: Option<f64>,
+    /// The same with the disk's own cache off: measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_fsync_off_us: Option<f64>,
     /// `yes`, `no` or `unknown`: it keeps what it has in memory when power fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plp: Option<String>,

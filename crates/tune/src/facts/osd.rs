@@ -33,6 +33,9 @@ pub struct Osd {
     /// The size of its store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
+    /// Bytes of it that are used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<i64>,
     /// Its placement groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pgs: Option<i64>,
@@ -54,6 +57,12 @@ pub struct Osd {
     /// The page size of its tcmalloc.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcmalloc_page_size: Option<i64>,
+    /// Its build can use io_uring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub liburing: Option<bool>,
+    /// Options that were set, and that it runs without until it starts anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignores: Option<Vec<String>>,
     /// Memory that its process has, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<i64>,
@@ -147,8 +156,11 @@ pub struct Database {
 pub struct Setting {
     /// The daemon's own word.
     pub value: String,
-    /// The source: `default`, `file`, `mon`, `env`, `override`, `cmdline`.
+    /// The source of the value in force: `default`, `file`, `mon`, `env`, `override`, `cmdline`.
     pub source: String,
+    /// All sources that hold a value.
+    #[serde(default)]
+    pub sources: Vec<String>,
     /// The value as a number, if it is one without a fraction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub int: Option<i64>,
@@ -167,6 +179,7 @@ impl Setting {
         Setting {
             value: value.to_owned(),
             source: source.to_owned(),
+            sources: vec![source.to_owned()],
             int,
             double: value.parse().ok(),
             bool: value.parse().ok().or(match int {

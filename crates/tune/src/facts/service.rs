@@ -16,6 +16,39 @@ pub struct Client {
     pub kind: String,
     /// Options with their values.
     pub options: BTreeMap<String, Setting>,
+    /// Its counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub perf: Option<ClientPerf>,
+    /// Of a guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<Qemu>,
+}
+
+/// Counters of a client.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientPerf {
+    /// Operations that waited for the throttle of librados.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objecter_wait: Option<i64>,
+    /// The share of a processor that its busiest msgr-worker takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub msgr_busy: Option<f64>,
+}
+
+/// The drive of a guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Qemu {
+    /// It has an I/O thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iothread: Option<bool>,
+    /// Its cache mode: `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<String>,
+    /// Its process uses tcmalloc.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcmalloc: Option<bool>,
 }
 
 /// A cache in front of a disk or an image.

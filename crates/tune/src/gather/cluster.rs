@@ -22,14 +22,19 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
     if let Some(versions) = asked.monitors("versions", &json!({"prefix": "versions", "format": "json"})) {
         releases(&mut cluster, &versions);
     }
-    if let Some(dump) = asked.monitors("the configuration", &json!({"prefix": "config dump", "format": "json"})) {
+    if let Some(dump) =
+        asked.monitors("the configuration", &json!({"prefix": "config dump", "format": "json"}))
+    {
         cluster.config = entries(&dump);
     }
     cluster.unknown_keys = unknown(&cluster);
-    if let Some(said) = asked.monitors("features of clients", &json!({"prefix": "features", "format": "json"})) {
+    if let Some(said) =
+        asked.monitors("features of clients", &json!({"prefix": "features", "format": "json"}))
+    {
         cluster.clients = clients(&said);
     }
-    if let Some(said) = asked.manager("the balancer", &json!({"prefix": "balancer status", "format": "json"})) {
+    if let Some(said) = asked.manager("the balancer", &json!({"prefix": "balancer status", "format": "json"}))
+    {
         let mode = said["mode"].as_str().unwrap_or_default().to_owned();
         cluster.balancer = Some(Balancer { active: said["active"] == true, mode });
     }
@@ -89,7 +94,8 @@ fn text(value: &Value) -> Option<String> {
 fn health(cluster: &mut Cluster, status: &Value) {
     cluster.fsid = text(&status["fsid"]);
     cluster.health = text(&status["health"]["status"]);
-    cluster.checks = status["health"]["checks"].as_object().map_or_else(Vec::new, |it| it.keys().cloned().collect());
+    cluster.checks =
+        status["health"]["checks"].as_object().map_or_else(Vec::new, |it| it.keys().cloned().collect());
     cluster.mons = status["monmap"]["num_mons"].as_i64();
 }
 
@@ -157,20 +163,28 @@ fn clients(said: &Value) -> Option<Clients> {
 }
 
 fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
-    let usage = asked.monitors("use of pools", &json!({"prefix": "df", "format": "json"})).unwrap_or_default();
-    let scaling = asked.manager("targets of pools", &json!({"prefix": "osd pool autoscale-status", "format": "json"}));
+    let usage =
+        asked.monitors("use of pools", &json!({"prefix": "df", "format": "json"})).unwrap_or_default();
+    let scaling =
+        asked.manager("targets of pools", &json!({"prefix": "osd pool autoscale-status", "format": "json"}));
     let rules = asked.monitors("CRUSH rules", &json!({"prefix": "osd crush rule dump", "format": "json"}));
     let all = map["pools"].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
     let mut pools = Vec::new();
     for said in all {
         let id = said["pool"].as_i64().unwrap_or(-1);
         let find = |list: &Value, key: &str| {
-            list.as_array().into_iter().flatten().find(|it| it[key].as_i64() == Some(id)).cloned().unwrap_or_default()
+            list.as_array()
+                .into_iter()
+                .flatten()
+                .find(|it| it[key].as_i64() == Some(id))
+                .cloned()
+                .unwrap_or_default()
         };
         let used = find(&usage["pools"], "id");
         let scaled = scaling.as_ref().map(|it| find(it, "pool_id")).unwrap_or_default();
         let rule = rules.iter().flat_map(|it| it.as_array().into_iter().flatten());
-        let rule = rule.into_iter().find(|rule| rule["rule_id"] == said["crush_rule"]).cloned().unwrap_or_default();
+        let rule =
+            rule.into_iter().find(|rule| rule["rule_id"] == said["crush_rule"]).cloned().unwrap_or_default();
         let (size, pg_num) = (said["size"].as_i64().unwrap_or(0), said["pg_num"].as_i64().unwrap_or(0));
         let is_erasure = said["type"].as_i64() == Some(3);
         let ec = if is_erasure { erasure(asked, &said) } else { None };
@@ -184,7 +198,9 @@ fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
             pg_target: scaled["pg_num_final"].as_i64(),
             autoscale: text(&said["pg_autoscale_mode"]),
             bulk: Some(has_flag(&said, "bulk")),
-            applications: said["application_metadata"].as_object().map_or_else(Vec::new, |it| it.keys().cloned().collect()),
+            applications: said["application_metadata"]
+                .as_object()
+                .map_or_else(Vec::new, |it| it.keys().cloned().collect()),
             compression_mode: text(&said["options"]["compression_mode"]).or(Some("none".to_owned())),
             compression_algorithm: text(&said["options"]["compression_algorithm"]),
             ec,
@@ -228,7 +244,8 @@ fn class(rule: &Value) -> Option<String> {
 /// The type of bucket that a rule spreads copies over.
 fn domain(rule: &Value) -> Option<String> {
     let steps = rule["steps"].as_array()?;
-    let choose = steps.iter().rev().find(|step| step["op"].as_str().is_some_and(|op| op.starts_with("choose")))?;
+    let choose =
+        steps.iter().rev().find(|step| step["op"].as_str().is_some_and(|op| op.starts_with("choose")))?;
     text(&choose["type"])
 }
 
@@ -269,6 +286,9 @@ mod tests {
             {"section": "global", "name": "osd_recovery_sleep", "value": "0.1", "mask": ""}
         ]);
         let all = entries(&dump);
-        assert_eq!((all[0].whole_who(), all[1].whole_who()), ("osd/class:hdd".to_owned(), "global".to_owned()));
+        assert_eq!(
+            (all[0].whole_who(), all[1].whole_who()),
+            ("osd/class:hdd".to_owned(), "global".to_owned())
+        );
     }
 }

@@ -46,7 +46,9 @@ fn disk(files: &HostFiles, host: &str, name: String) -> Disk {
         max_sectors_kb: number("queue/max_sectors_kb"),
         discard: number("queue/discard_max_bytes").map(|it| it > 0),
         lba: number("queue/logical_block_size"),
-        numa_node: text("device/numa_node").or_else(|| text("device/device/numa_node")).and_then(|it| it.parse().ok()),
+        numa_node: text("device/numa_node")
+            .or_else(|| text("device/device/numa_node"))
+            .and_then(|it| it.parse().ok()),
         bytes: number("size").map(|sectors| sectors * 512),
         crypt: Some(files.names(format!("{at}/holders")).iter().any(|holder| {
             files.read(format!("/sys/block/{holder}/dm/uuid")).is_some_and(|uuid| uuid.starts_with("CRYPT-"))

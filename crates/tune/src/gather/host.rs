@@ -36,6 +36,9 @@ const SYSCTL: [&str; 24] = [
     "vm.zone_reclaim_mode",
 ];
 
+/// The folder of the first processor.
+const CPU0: &str = "/sys/devices/system/cpu/cpu0";
+
 /// What one host says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,28 +87,33 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
     }
     let (cores, sockets) = topology(files);
     let cpus = online(files);
+    let has_cpus = files.has(CPU0);
     Host {
         name: name.to_owned(),
         reached: true,
         arch: arch(files),
         kernel: kernel(files),
-        smt: cpus.zip(cores).map(|(cpus, cores)| cpus > cores),
+        smt: cpus.as_ref().zip(cores).map(|(cpus, cores)| cpus.len() as i64 > cores),
         cpus,
         cores,
         sockets,
         numa: nodes(files),
         cpu_flags: flags(&cpuinfo),
-        governor: files.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        epp: files.read("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference"),
+        governor: has_cpus
+            .then(|| files.read(format!("{CPU0}/cpufreq/scaling_governor")).unwrap_or_default()),
+        epp: has_cpus
+            .then(|| files.read(format!("{CPU0}/cpufreq/energy_performance_preference")).unwrap_or_default()),
         cstate_max_latency_us: idle(files),
         memory: memory(files),
         thp: files.read("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|it| chosen(&it)),
         sysctl,
         osds: Vec::new(),
-        converged: Some(programs(files).any(|it| it.starts_with("qemu-") || it == "libvirtd") || has_rbd(files)),
+        converged: Some(
+            programs(files).any(|it| it.starts_with("qemu-") || it == "libvirtd") || has_rbd(files),
+        ),
         container,
         irqbalance: Some(programs(files).any(|it| it == "irqbalance")),
-        tuned: files.read("/etc/tuned/active_profile"),
+        tuned: Some(files.read("/etc/tuned/active_profile").unwrap_or_default()),
         iommu: iommu(files),
         mitigations: files.read("/proc/cmdline").map(|line| {
             let is_off = line.split_whitespace().any(|word| word == "mitigations=off");
@@ -165,9 +173,8 @@ fn page_size(files: &HostFiles) -> Option<i64> {
     Some(kib << 10)
 }
 
-fn online(files: &HostFiles) -> Option<i64> {
-    let list = files.read("/sys/devices/system/cpu/online")?;
-    Some(numbers(&list).len() as i64)
+fn online(files: &HostFiles) -> Option<Vec<i64>> {
+    Some(numbers(&files.read("/sys/devices/system/cpu/online")?))
 }
 
 /// Cores and sockets.
@@ -208,12 +215,12 @@ fn flags(cpuinfo: &str) -> Option<Vec<String>> {
 }
 
 fn idle(files: &HostFiles) -> Option<i64> {
-    let at = "/sys/devices/system/cpu/cpu0/cpuidle";
-    if !files.has("/sys/devices/system/cpu/cpu0") {
+    let at = format!("{CPU0}/cpuidle");
+    if !files.has(CPU0) {
         return None;
     }
     let on = files
-        .names(at)
+        .names(&at)
         .into_iter()
         .filter(|state| files.number(format!("{at}/{state}/disable")).unwrap_or(0) == 0)
         .filter_map(|state| files.number(format!("{at}/{state}/latency")));
@@ -265,7 +272,10 @@ fn ceph(files: &HostFiles) -> Option<CephBuild> {
     Some(CephBuild {
         version: version.unwrap_or_default().to_owned(),
         build_type: None,
-        package: version.map(|version| format!("ceph-osd {version}")),
+        package: version.map(|version| {
+            let is_distribution = ["+ds", "deb", "ubuntu"].iter().any(|word| version.contains(word));
+            if is_distribution { "distribution" } else { "upstream-deb" }.to_owned()
+        }),
         isal: Some(plugins.iter().any(|plugin| plugin == "isa")),
         crc: crc(files),
         ec_plugins: Some(plugins),
@@ -277,13 +287,13 @@ fn crc(files: &HostFiles) -> Option<String> {
     let flags = flags(&files.read("/proc/cpuinfo")?)?;
     let has = |flag: &str| flags.iter().any(|it| it == flag);
     let code = if has("sse4_2") && has("pclmulqdq") {
-        "sse4.2+pclmul"
+        "pclmul"
     } else if has("sse4_2") {
         "sse4.2"
     } else if has("crc32") {
-        "armv8-crc"
+        "armv8"
     } else {
-        "table"
+        "software"
     };
     Some(code.to_owned())
 }
@@ -359,7 +369,7 @@ mod tests {
         assert_eq!(host.memory.map(|it| (it.total, it.swap_used)), Some((1 << 20, 2 << 10)));
         assert_eq!(host.sysctl.get("vm.swappiness").map(String::as_str), Some("60"));
         assert_eq!(host.thp.as_deref(), Some("madvise"));
-        assert_eq!((host.cpus, host.governor, host.ceph), (Some(4), None, None));
+        assert_eq!((host.cpus, host.governor, host.ceph), (Some(vec![0, 1, 2, 3]), None, None));
     }
 
     #[test]

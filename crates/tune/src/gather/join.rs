@@ -18,8 +18,12 @@ pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
         facts.nics.append(&mut report.nics);
         facts.unseen.append(&mut report.unseen);
     }
-    let mut missing: Vec<&String> =
-        facts.osds.iter().map(|osd| &osd.host).filter(|name| !name.is_empty() && facts.host(name).is_none()).collect();
+    let mut missing: Vec<&String> = facts
+        .osds
+        .iter()
+        .map(|osd| &osd.host)
+        .filter(|name| !name.is_empty() && facts.host(name).is_none())
+        .collect();
     missing.sort_unstable();
     missing.dedup();
     let missing = missing.into_iter().map(|name| Unseen {
@@ -43,7 +47,10 @@ mod tests {
             device: Some(device.into()),
             ..Osd::default()
         };
-        let mut facts = Facts { osds: vec![osd(0, "n1", "sdb"), osd(1, "n1", "sdc"), osd(2, "n2", "sdb")], ..Facts::default() };
+        let mut facts = Facts {
+            osds: vec![osd(0, "n1", "sdb"), osd(1, "n1", "sdc"), osd(2, "n2", "sdb")],
+            ..Facts::default()
+        };
         let report = HostReport {
             host: Host { name: "n1".into(), ..Host::default() },
             disks: vec![Disk { name: "sdb".into(), host: "n1".into(), ..Disk::default() }],

@@ -21,9 +21,11 @@ fn nic(files: &HostFiles, host: &str, name: String) -> Nic {
     let queues = files.names(format!("{at}/queues"));
     let rx: Vec<&String> = queues.iter().filter(|queue| queue.starts_with("rx-")).collect();
     let spreads = |queue: &&String| {
-        text(&format!("queues/{queue}/rps_cpus")).is_some_and(|mask| mask.bytes().any(|it| it.is_ascii_hexdigit() && it != b'0'))
+        text(&format!("queues/{queue}/rps_cpus"))
+            .is_some_and(|mask| mask.bytes().any(|it| it.is_ascii_hexdigit() && it != b'0'))
     };
-    let drops = ["rx_missed_errors", "rx_dropped"].iter().filter_map(|it| signed(&format!("statistics/{it}")));
+    let drops =
+        ["rx_missed_errors", "rx_dropped"].iter().filter_map(|it| signed(&format!("statistics/{it}")));
     Nic {
         host: host.to_owned(),
         // An interface that is down says -1.
@@ -37,7 +39,9 @@ fn nic(files: &HostFiles, host: &str, name: String) -> Nic {
         driver: files
             .link(format!("{at}/device/driver"))
             .and_then(|it| Some(it.file_name()?.to_string_lossy().into_owned())),
-        bond_slaves: Some(text("bonding/slaves").map_or(0, |slaves| slaves.split_whitespace().count() as i64)),
+        bond_slaves: Some(
+            text("bonding/slaves").map_or(0, |slaves| slaves.split_whitespace().count() as i64),
+        ),
         name,
         ..Nic::default()
     }

@@ -15,7 +15,11 @@ pub(super) fn look(asked: &mut Asked<'_>, map: &Value, names: &BTreeSet<String>)
     let what = "data of OSDs";
     let metadata = asked.ask(Recipient::Monitors, what, &json!({"prefix": "osd metadata", "format": "json"}));
     let usage = asked.ask(Recipient::Manager, "use of OSDs", &json!({"prefix": "osd df", "format": "json"}));
-    let numa = asked.ask(Recipient::Monitors, "nodes of OSDs", &json!({"prefix": "osd numa-status", "format": "json"}));
+    let numa = asked.ask(
+        Recipient::Monitors,
+        "nodes of OSDs",
+        &json!({"prefix": "osd numa-status", "format": "json"}),
+    );
     let numa = numa.map(|it| if it.is_array() { it } else { it["osds"].clone() });
     let listed = map["osds"].as_array().into_iter().flatten();
     let mut osds: Vec<Osd> = listed
@@ -31,7 +35,9 @@ pub(super) fn look(asked: &mut Asked<'_>, map: &Value, names: &BTreeSet<String>)
             let mut osd = of_metadata(id, &known);
             (osd.up, osd.r#in) = (is("up"), is("in"));
             osd.pgs = used["pgs"].as_i64();
-            osd.class = used["device_class"].as_str().or(known["default_device_class"].as_str()).map(str::to_owned);
+            osd.used = used["kb_used"].as_i64().map(|kib| kib << 10);
+            osd.class =
+                used["device_class"].as_str().or(known["default_device_class"].as_str()).map(str::to_owned);
             nodes(&mut osd, &by_id(numa.as_ref(), "osd"));
             Some(osd)
         })
@@ -149,13 +155,15 @@ fn options(all: &Value, diff: &Value, names: &BTreeSet<String>) -> BTreeMap<Stri
     const SOURCES: [&str; 6] = ["override", "cmdline", "env", "file", "mon", "default"];
     let entries = all.as_object().into_iter().flatten();
     let kept = entries.filter_map(|(name, value)| {
-        let source = SOURCES.into_iter().find(|source| !diff[name.as_str()][*source].is_null());
-        let source = source.unwrap_or("default");
+        let has = |source: &&str| !diff[name.as_str()][*source].is_null();
+        let sources: Vec<String> = SOURCES.into_iter().filter(has).map(str::to_owned).collect();
+        let source = sources.first().map_or("default", String::as_str);
         if source == "default" && !names.contains(name) {
             return None;
         }
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Some((name.clone(), Setting::new(&value, source)))
+        let setting = Setting::new(&value, source);
+        Some((name.clone(), if sources.is_empty() { setting } else { Setting { sources, ..setting } }))
     });
     kept.collect()
 }

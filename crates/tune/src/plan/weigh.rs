@@ -117,15 +117,19 @@ impl Sum {
     /// Two values for one place are no proposal.
     fn quarrel(&self) -> Option<&Change> {
         self.changes.iter().find(|one| {
-            let is_other =
-                |two: &&Change| (one.target, &one.who, &one.key) == (two.target, &two.who, &two.key) && one.value != two.value;
+            let is_other = |two: &&Change| {
+                (one.target, &one.who, &one.key) == (two.target, &two.who, &two.key) && one.value != two.value
+            };
             self.changes.iter().any(|two| is_other(&two))
         })
     }
 
     fn enter(self, rule: &Rule, plan: &mut Plan) {
         let quarrel = self.quarrel().map(|change| {
-            format!("its subjects want different values of {} at {}: set them by hand", change.key, change.who)
+            format!(
+                "its subjects want different values of {} at {}: set them by hand",
+                change.key, change.who
+            )
         });
         for (why, subjects) in self.unknown {
             plan.unknown.push(Unknown { rule: rule.id.clone(), title: rule.title.clone(), subjects, why });
@@ -232,8 +236,14 @@ fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String,
     let with_now = |who: String| now(facts, target, &who, key).map(|now| (who, now));
     match target {
         Target::Config => {
-            let is_meant = |entry: &&Entry| entry.key == key && (who.is_empty() || entry.whole_who() == who);
-            facts.cluster.config.iter().filter(is_meant).filter_map(|entry| with_now(entry.whole_who())).collect()
+            let is_meant = |entry: &&Entry| entry.key == key && (who == "*" || entry.whole_who() == who);
+            facts
+                .cluster
+                .config
+                .iter()
+                .filter(is_meant)
+                .filter_map(|entry| with_now(entry.whole_who()))
+                .collect()
         }
         Target::File => with_now(who.to_owned())
             .into_iter()

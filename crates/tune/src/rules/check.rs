@@ -15,14 +15,18 @@ pub(super) fn one(rule: &Rule) -> Result<(), String> {
     let want = |holds: bool, why: &str| if holds { Ok(()) } else { Err(why.to_owned()) };
     want(rule.title.chars().count() <= TITLE, "its title has more than 60 characters")?;
     want(!rule.evidence.is_empty(), "it has no evidence")?;
-    let empty = [&rule.reason, &rule.expect, &rule.cost, &rule.verify, &rule.when].iter().any(|t| t.trim().is_empty());
+    let empty = [&rule.reason, &rule.expect, &rule.cost, &rule.verify, &rule.when]
+        .iter()
+        .any(|t| t.trim().is_empty());
     want(!empty, "a text of it is empty")?;
     want(rule.releases.from <= rule.releases.to, "its releases end before they begin")?;
     for release in RELEASES {
         want(rule.release.contains_key(release), &format!("it says nothing of release {release}"))?;
     }
     match rule.kind {
-        Kind::Check | Kind::Advice => want(rule.sets.is_empty(), "a rule of its kind sets nothing, and it sets something")?,
+        Kind::Check | Kind::Advice => {
+            want(rule.sets.is_empty(), "a rule of its kind sets nothing, and it sets something")?
+        }
         Kind::Set => {
             want(!rule.sets.is_empty(), "it sets nothing")?;
             want(rule.sets.iter().all(|set| set.value.is_some()), "it sets something without a value")?;
@@ -72,7 +76,10 @@ fn is_size(name: &str) -> bool {
 /// True for a variable that a macro of the expression binds: `x` of `exists(x, ...)`.
 fn is_bound(source: &str, name: &str) -> bool {
     ["exists(", "all(", "filter(", "map(", "exists_one("].iter().any(|opening| {
-        source.split(opening).skip(1).any(|rest| rest.split(',').next().is_some_and(|word| word.trim() == name))
+        source
+            .split(opening)
+            .skip(1)
+            .any(|rest| rest.split(',').next().is_some_and(|word| word.trim() == name))
     })
 }
 

@@ -191,7 +191,9 @@ mod tests {
 
     #[test]
     fn what_a_rule_names_must_be_there() {
-        assert!(refused(&RULE.replace("osd_memory_target", "osd_memory_targets")).contains("osd_memory_targets"));
+        assert!(
+            refused(&RULE.replace("osd_memory_target", "osd_memory_targets")).contains("osd_memory_targets")
+        );
         assert!(refused(&RULE.replace("release >= 16", "releas >= 16")).contains("releas"));
         assert!(refused(&RULE.replace("{it.id}", "{it.id")).contains("not closed"));
         assert!(refused(&RULE.replace("kind = \"set\"", "kind = \"check\"")).contains("sets"));

@@ -293,6 +293,8 @@ pub enum Observe {
     Environ,
     /// The processors of each thread.
     Affinity,
+    /// The network interface.
+    Nic,
     /// The pool.
     Pool,
     /// The manager.
