@@ -3,7 +3,7 @@
 # exit status is 0 only where nothing failed. Works without a terminal, as root or with sudo, in a fresh clone.
 #
 # Longer forms, by environment:
-#   FUZZ_S=60            seconds for every fuzzer (10 without it)
+#   FUZZ_S=60            seconds for every fuzzer (4 without it)
 #   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
 #   LOLIGO_FRESH=n       the first of 200 seeds of the simulation that no run had before (drawn and printed without it; not with
 #                        LOLIGO_SEED)
@@ -41,11 +41,14 @@ if [ -n "${CI:-}" ]; then
     lock=(--locked)
     # A fresh clone is built once: what a next build would start from is 10 GB.
     export CARGO_INCREMENTAL=0
+    # The program of a release is one to two minutes more to link.
+    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 fi
 # The shipped program, for the tests that drive it from outside.
 LOLIGO_BIN=$(realpath "$dir")/release/loligo
 export LOLIGO_BIN
 
+export FUZZ_S=${FUZZ_S:-4}
 # Below 2^32, where wide seeds begin; beyond all fixed ones.
 if [ -z "${LOLIGO_SEED:-}" ]; then
     : "${LOLIGO_FRESH:=$((1000000000 + (RANDOM << 15 | RANDOM)))}"
@@ -89,7 +92,9 @@ else
     wait "$making"
     echo "FAILED STEP: compile tests" | tee -a "$log"
 fi
-counted aarch64 scripts/test-aarch64.sh
+form=(short)
+[ "${LOLIGO_LONG:-}" != 1 ] || form=()
+counted aarch64 scripts/test-aarch64.sh "${form[@]}"
 
 say "The whole output is in $log"
 grep -h '^SKIP' "$log" | sort | uniq -c >&2

@@ -7,6 +7,19 @@ pub fn skip(what: &str, why: &str) {
     println!("SKIP: {what}: {why}");
 }
 
+/// True where the long forms are wanted: `LOLIGO_LONG=1`.
+pub fn is_long() -> bool {
+    std::env::var_os("LOLIGO_LONG").is_some_and(|value| value == "1")
+}
+
+/// True where `what` is to run although it takes a minute or so; else it is skipped.
+pub fn at_length(what: &str) -> bool {
+    if !is_long() {
+        skip(what, "it takes long: LOLIGO_LONG=1 runs it");
+    }
+    is_long()
+}
+
 /// True if `program` can be run.
 pub fn installed(program: &str) -> bool {
     Command::new("sh")

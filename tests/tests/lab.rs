@@ -4,7 +4,7 @@
 
 use loligo_tests::lab::{Lab, good, refused};
 use loligo_tests::server::program;
-use loligo_tests::skip::{fuse, installed, root, skip};
+use loligo_tests::skip::{at_length, fuse, installed, root, skip};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::path::Path;
@@ -70,6 +70,9 @@ fn three_osds_come_up_beside_another_lab_and_leave_nothing() {
 
 #[test]
 fn modelled_osds_are_as_slow_as_disks_and_their_fsyncs_arrive() {
+    if !at_length("lab on modelled disks") {
+        return;
+    }
     let Some(_alone) = alone("lab on modelled disks") else { return };
     if let Err(why) = fuse() {
         return skip("lab on modelled disks", &why);
@@ -186,6 +189,9 @@ fn hosts_are_network_namespaces_and_go_with_the_lab() {
 
 #[test]
 fn a_cluster_comes_up_as_written_with_databases_apart() {
+    if !at_length("labs with databases apart") {
+        return;
+    }
     let Some(_alone) = alone("labs with databases apart") else { return };
     let apart = |lab: &Lab| {
         let told = good(lab.sh("ceph osd metadata 0 --format json")).stdout;

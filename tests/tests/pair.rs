@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout)]
 
 use loligo_tests::server::program;
-use loligo_tests::skip::{self, installed, skip};
+use loligo_tests::skip::{self, at_length, installed, skip};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -89,6 +89,9 @@ fn faults_lose_nothing_and_late_writes_are_rejected() {
 
 #[test]
 fn writes_are_answered_durably_on_the_array() {
+    if !at_length("the write path of pairs") {
+        return;
+    }
     if !installed("fio") {
         return skip("the write path of pairs", "fio is missing: apt-get install fio");
     }
@@ -114,8 +117,8 @@ fn writes_are_answered_durably_on_the_array() {
 
 #[test]
 fn all_faults_lose_nothing_on_three_pairs() {
-    if std::env::var_os("LOLIGO_LONG").is_none() {
-        return skip("all failures of pairs", "takes an hour: set LOLIGO_LONG=1");
+    if !at_length("all failures of pairs") {
+        return;
     }
     let Some(_alone) = alone("all failures of pairs") else { return };
     let outcome = play(&["--runs", "2"]);

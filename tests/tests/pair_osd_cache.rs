@@ -4,7 +4,7 @@
 
 use loligo_tests::lab::{self, Lab, good};
 use loligo_tests::server::program;
-use loligo_tests::skip::{self, skip};
+use loligo_tests::skip::{self, at_length};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -107,8 +107,8 @@ fn a_dead_controller_with_dirty_caches_loses_nothing() {
     if !skip::pairs("failures of pairs with caches", &[]) {
         return;
     }
-    if std::env::var_os("LOLIGO_LONG").is_none() {
-        return skip("failures of pairs with caches", "takes some minutes: set LOLIGO_LONG=1");
+    if !at_length("failures of pairs with caches") {
+        return;
     }
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(program());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout)]
 
+use loligo_block::processes::has_ended;
 use loligo_tests::lab::{self, Lab, good};
 use loligo_tests::server::program;
 use loligo_tests::skip;
@@ -269,7 +270,10 @@ fn drills(lab: &Lab) {
 /// The agent of n0a as a part of loligod: the commands, the API and the metrics ask it.
 fn in_the_daemon(lab: &Lab, at: &str) {
     for name in ["agent.n0a", "loligod.n0a"] {
-        good(on(lab, "n0a", &["kill", "-9", &pid_of(lab, name)]));
+        let pid = pid_of(lab, name);
+        good(on(lab, "n0a", &["kill", "-9", &pid]));
+        // One that is about to end has its socket still.
+        until("it has ended", || has_ended(&pid));
     }
     let folder = lab.dir.join("n0a");
     let file = folder.join("with-pair.toml");

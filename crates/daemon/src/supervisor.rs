@@ -253,13 +253,15 @@ impl Supervisor {
     pub(crate) fn end_now(&self) {
         let app = {
             let inner = self.lock();
-            if let Some(stopper) = &inner.stopper {
-                stopper.end();
-            }
             inner.app.clone().or_else(|| inner.last_app.upgrade())
         };
+        // Before its devices fall silent: clients are to hear no error of theirs.
         if let Some(app) = app {
             app.end_now();
+        }
+        // One that is only about to be served has nothing else.
+        if let Some(stopper) = &self.lock().stopper {
+            stopper.end();
         }
         self.desired(DesiredState::Stop { flush: false }, false);
     }

@@ -90,7 +90,7 @@ struct Mounted {
 pub struct Leases {
     /// The lease of an image that is the core.
     pub core: Option<Arc<Lease>>,
-    /// The lease of arrays that two controllers share; clients of the network are hung up on once it is lost.
+    /// The lease of arrays that two controllers share. Clients of the network are hung up on once either is lost.
     pub array: Option<Arc<Lease>>,
 }
 
@@ -101,8 +101,9 @@ impl Leases {
         all.map(|lease| lease.now()).max().unwrap_or(Hold::Valid)
     }
 
-    fn has_lost_array(&self) -> bool {
-        self.array.as_ref().is_some_and(|lease| lease.now() == Hold::Lost)
+    /// True if another host takes the volume over: its clients find it there, and an error would go to their users.
+    fn is_taken_over(&self) -> bool {
+        self.array.is_some()
     }
 }
 
@@ -238,7 +239,7 @@ impl Answers for Clients {
             // It was done for a core that is another's by now.
             Hold::Lost => {
                 reply.result = Err(ReqError::Shutdown);
-                if self.leases.has_lost_array() && !self.is_expelled {
+                if self.leases.is_taken_over() && !self.is_expelled {
                     self.expel();
                 }
             }

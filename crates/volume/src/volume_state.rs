@@ -220,6 +220,10 @@ impl VolumeState {
     /// Ends it at once, whatever its devices do and whatever it is about: nothing more is written or sent, clients are hung up on,
     /// and nobody is waited for. Its threads end by themselves.
     pub fn end_now(&self) {
+        // First, so that no client hears the errors of what follows.
+        if let Some(array) = &self.array {
+            array.lose();
+        }
         self.ends.silence.begin(Cause::Ended);
         self.silence_image();
         drop(self.handle.send_all(|| Command::Abort("the volume was ended at once".to_owned())));

@@ -1,5 +1,6 @@
 //! Debian's kernel 6.12, its newest, and their modules: fetched as packages and unpacked, never installed.
 
+use crate::skip::is_long;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -93,7 +94,7 @@ fn find_newest() -> Result<Kernel> {
     lock.lock()?;
     let root = dir.join("newest");
     if !root.join("complete").exists() {
-        if std::env::var_os("LOLIGO_LONG").is_none_or(|v| v != "1") {
+        if !is_long() {
             bail!("a kernel of 6.13 or newer is not there: LOLIGO_LONG=1 fetches Debian sid's");
         }
         let config = apt_of_its_own(&dir)?;

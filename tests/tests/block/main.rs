@@ -12,6 +12,7 @@ mod stop;
 
 use loligo_tests::blockdev::Device;
 use loligo_tests::loops::Loop;
+use loligo_tests::skip::is_long;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ fn seed() -> u64 {
 }
 
 fn rounds(short: u64) -> u64 {
-    if std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1") { 20 } else { short }
+    if is_long() { 20 } else { short }
 }
 
 /// Runs a program that must succeed; what it said.

@@ -291,6 +291,37 @@ fn an_ended_volume_is_ending_while_the_kernel_has_its_writes() {
     daemon.stop().expect("a clean stop");
 }
 
+/// Its clients find the volume on the other controller. An error would go to their users.
+#[test]
+fn an_ended_volume_hangs_up_and_says_no_error() {
+    let Some(pair) = Pair::new("clients of a volume that is ended", "wt", "") else { return };
+    let daemon = pair.owner.daemon();
+    for round in 0..8 {
+        let ends: Vec<_> = (0..4u64)
+            .map(|n| {
+                let mut line = pair.owner.line("v");
+                std::thread::spawn(move || {
+                    let write = Command::Write { data: vec![7; 4096], fua: true };
+                    loop {
+                        match line.try_ask(n << 20, &write) {
+                            Ok(Ok(_)) => {}
+                            Ok(Err(error)) => return Some(error),
+                            Err(_) => return None,
+                        }
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        pair.owner.ok(&["volume", "end", "v"]);
+        let said: Vec<u32> = ends.into_iter().filter_map(|it| it.join().expect("no panic")).collect();
+        assert!(said.is_empty(), "round {round}: errors {said:?}");
+        pair.owner.ok(&["volume", "start", "v"]);
+        pair.owner.wait_for("v", "serving");
+    }
+    daemon.stop().expect("a clean stop");
+}
+
 #[test]
 fn what_the_partner_has_is_not_opened() {
     let Some(pair) = Pair::new("opening what the partner has", "wb", "") else { return };

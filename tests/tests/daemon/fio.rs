@@ -2,8 +2,9 @@
 //!
 //! `LOLIGO_SEED=n` repeats the plan of a run; `LOLIGO_LONG=1` makes it one of 20 rounds.
 
-use crate::random::{Plan, long};
+use crate::random::Plan;
 use loligo_tests::fio::{Fio, Passes, Writing, Written, can_run};
+use loligo_tests::skip::is_long;
 use std::time::{Duration, Instant};
 
 /// fio's part of a volume, of which there is more before and behind.
@@ -49,7 +50,7 @@ fn fio_finds_all_it_wrote_whatever_changes_or_is_killed() {
     let mut plan = Plan::new("fio");
     let fios = plan.fios();
     let mut written: Vec<Written> = Vec::new();
-    let rounds = if long() { 20 } else { 3 };
+    let rounds = if is_long() { 20 } else { 3 };
     for round in 0..=rounds {
         let context = plan.context(round);
         let mut daemon = plan.site.daemon();

@@ -8,6 +8,7 @@ use loligo_tests::blockdev::impossible;
 use loligo_tests::direct;
 use loligo_tests::history::{Crash, History};
 use loligo_tests::load::{End, Load, Mix};
+use loligo_tests::skip::is_long;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -120,14 +121,9 @@ impl Plan {
     }
 }
 
-/// True if this is the long form.
-pub fn long() -> bool {
-    std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
-}
-
 #[test]
 fn nothing_is_lost_whatever_changes_and_whenever_it_is_killed() {
-    let rounds = if long() { 20 } else { 5 };
+    let rounds = if is_long() { 20 } else { 5 };
     let mut plan = Plan::new("live");
     let device = plan.device.clone();
     let mut histories = (History::new(CORE), History::new(CORE));

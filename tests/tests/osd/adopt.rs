@@ -4,6 +4,7 @@ use crate::life::{fsck, raw_disk_shows_nothing, scrub};
 use crate::site::{BACK, DATA, Site};
 use loligo_ceph::release::Release;
 use loligo_sim::rng::Rng;
+use loligo_tests::skip::is_long;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -299,7 +300,7 @@ fn an_osd_with_data_is_adopted_and_released_as_it_was() {
     as_before(&site, &data, &head);
     assert!(!cache.exists());
     same(&site, 1);
-    let long = std::env::var_os("LOLIGO_LONG").is_some();
+    let long = is_long();
     let words = adopt_words(&site, &cache, &sized);
     if long {
         its_own_osd_keeps_it(&site, &data, &head);

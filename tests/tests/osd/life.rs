@@ -2,7 +2,7 @@
 
 use crate::site::{BACK, DATA, Site, without};
 use loligo_sim::rng::Rng;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::{installed, is_long, skip};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -226,7 +226,7 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything() {
     a_second_one_shares_its_fate(&site, &cache);
     past("a second one");
     pool(&site);
-    let rounds = if std::env::var_os("LOLIGO_LONG").is_some() { 20 } else { 2 };
+    let rounds = if is_long() { 20 } else { 2 };
     let mut rng = Rng::new(6);
     for round in 0..rounds {
         let fio = load(&site, 6);

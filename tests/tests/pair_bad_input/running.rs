@@ -17,7 +17,7 @@ const SECTOR_B: u64 = (1 << 20) + 4096;
 const NO_TAKEOVER: &str = "[timings]\nfirst-contact = 600000\n";
 
 /// The options that a setup sets, for all of the cluster.
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 8] = [
     "osd_crush_update_on_start",
     "mon_osd_down_out_subtree_limit",
     "paxos_propose_interval",
@@ -25,6 +25,7 @@ const OPTIONS: [&str; 7] = [
     "mon_election_timeout",
     "mon_client_ping_interval",
     "mon_client_ping_timeout",
+    "bluestore_rocksdb_options_annex",
 ];
 
 /// What the monitors know of an OSD, by `key` of its entry in `list`.

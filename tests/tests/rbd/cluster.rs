@@ -2,6 +2,7 @@
 
 use crate::autopsy::autopsy;
 use loligo_tests::server::{Server, program};
+pub(crate) use loligo_tests::skip::is_long as long;
 use loligo_tests::skip::{installed, root, skip};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,11 +37,6 @@ pub(crate) fn shared(what: &str) -> Option<(&'static Cluster, RwLockReadGuard<'s
 pub(crate) fn alone(what: &str) -> Option<(&'static Cluster, RwLockWriteGuard<'static, ()>)> {
     let cluster = up(what)?;
     Some((cluster, QUIET.write()))
-}
-
-/// True if the long forms are wanted.
-pub(crate) fn long() -> bool {
-    std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
 }
 
 fn up(what: &str) -> Option<&'static Cluster> {

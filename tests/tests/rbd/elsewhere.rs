@@ -5,7 +5,7 @@ use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::{at_length, installed, skip};
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 
@@ -112,6 +112,9 @@ fn copies_a_moment(first: &Cluster, second: &Second, writer: &Writer, shadow: &K
 
 #[test]
 fn a_second_cluster_copies_moments_and_its_daemon_is_let_be() {
+    if !at_length("an image mirrored to a second cluster") {
+        return;
+    }
     let what = "an image mirrored to a second cluster";
     let Some((cluster, _shared)) = shared(what) else { return };
     if !installed("rbd-mirror") {

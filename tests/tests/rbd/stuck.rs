@@ -9,6 +9,7 @@ use loligo_ceph::bug;
 use loligo_ceph::cancel::attach_while;
 use loligo_ceph::lease::Poller;
 use loligo_ceph::quiesce::Quiescer;
+use loligo_tests::skip::at_length;
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -128,6 +129,9 @@ fn a_keeper_in_a_process_of_its_own() {
 
 #[test]
 fn a_keeper_that_osds_hang_lets_go_of_the_cache() {
+    if !at_length("a quiescer that OSDs hang") {
+        return;
+    }
     let Some((cluster, _alone)) = alone("a quiescer that OSDs hang") else { return };
     let image = Image::new(cluster, "kept");
     let mut run = Run::new("a_keeper_in_a_process_of_its_own", KEPT, &image);

@@ -15,7 +15,7 @@ mod pair_osd;
 use anyhow::{Context, Result, ensure};
 use loligo_tests::lossy::Mounted;
 use loligo_tests::server::Server;
-use loligo_tests::skip::{fuse, skip};
+use loligo_tests::skip::{at_length, fuse, is_long as long, skip};
 use loligo_tests::vm::{self, Disk, Plan, Vm};
 use std::path::Path;
 use std::time::Duration;
@@ -29,10 +29,6 @@ fn skipped() -> bool {
         skip("ublk in a virtual machine", why);
     }
     why.is_some()
-}
-
-fn long() -> bool {
-    std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
 }
 
 fn disk(dir: &Path, name: &str, size: u64) -> Result<Disk> {
@@ -239,6 +235,9 @@ fn table(all: &[Steady]) -> (String, f64) {
 
 #[test]
 fn beside_the_kernels_caches_loligo_does_not_fall_off_the_cliff() -> Result<()> {
+    if !at_length("the cliff beside the kernel's caches") {
+        return Ok(());
+    }
     if skipped() {
         return Ok(());
     }

@@ -97,8 +97,9 @@ impl Watcher {
                 None | Some((_, Ok(Ok(())))) => self.lease.renew(asked),
                 Some((path, Ok(Err(why)))) => {
                     let words = format!("fenced: by its array {path} is another controller's ({why})");
-                    self.silence.begin(Cause::Fenced(words));
-                    return self.lease.lose();
+                    // First, so that no client hears the errors of silent devices.
+                    self.lease.lose();
+                    return self.silence.begin(Cause::Fenced(words));
                 }
                 // It says nothing: the lease runs out, and requests wait. Told once, as arrays fail for long.
                 Some((path, Err(why))) if !had_failed => say!(
