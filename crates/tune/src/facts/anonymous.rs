@@ -1,7 +1,7 @@
 //! Facts without names, for sharing: hosts, pools, images and clients are numbered, and values that may hold an address, a path or a key
 //! are left out.
 
-use super::Facts;
+use super::document::Facts;
 use crate::rules::OptionTable;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Facts of the cluster as a whole, of its pools and of images.
 
-use super::Setting;
+use super::setting::Setting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

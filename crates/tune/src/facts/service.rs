@@ -1,6 +1,6 @@
 //! Facts of what runs beside OSDs: clients of the cluster, and caches.
 
-use super::Setting;
+use super::setting::Setting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Facts of the cluster and of its pools, by commands to monitors and the manager.
 
+use super::asked::{Asked, major};
 use super::osds;
-use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, Pool, Unknown, Unseen};
+use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, Pool, Unknown};
 use crate::rules::OptionTable;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::{Value, json};
@@ -53,40 +54,6 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
     Facts { cluster, osds, pools, unseen: asked.unseen, ..Facts::default() }
 }
 
-/// A cluster that is asked, with what it did not say.
-#[derive(Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) client: &'a CommandClient,
-    pub(super) unseen: Vec<Unseen>,
-}
-
-impl Asked<'_> {
-    /// Asks `to`. An answer that is refused, or is no JSON, is noted as not seen.
-    pub(super) fn ask(&mut self, to: Recipient, what: &str, command: &Value) -> Option<Value> {
-        match ask(self.client, to, command) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.unseen.push(Unseen { what: what.to_owned(), why });
-                None
-            }
-        }
-    }
-
-    fn monitors(&mut self, what: &str, command: &Value) -> Option<Value> {
-        self.ask(Recipient::Monitors, what, command)
-    }
-
-    fn manager(&mut self, what: &str, command: &Value) -> Option<Value> {
-        self.ask(Recipient::Manager, what, command)
-    }
-}
-
-/// The answer to a command, as JSON.
-pub(super) fn ask(client: &CommandClient, to: Recipient, command: &Value) -> Result<Value, String> {
-    let said = client.send(to, command).map_err(|why| why.to_string())?;
-    serde_json::from_str(&said).map_err(|why| format!("{to} answers {command} by no JSON: {why}"))
-}
-
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
@@ -105,12 +72,6 @@ fn flags(cluster: &mut Cluster, map: &Value) {
     cluster.min_compat_client = text(&map["require_min_compat_client"]);
     let set = map["flags_set"].as_array().into_iter().flatten();
     cluster.flags = set.filter_map(text).collect();
-}
-
-/// The major release of a version: `ceph version 18.2.7 (...) reef (stable)`, or `18.2.7`.
-pub(super) fn major(version: &str) -> Option<i64> {
-    let number = version.strip_prefix("ceph version ").unwrap_or(version);
-    number.split('.').next()?.parse().ok()
 }
 
 fn releases(cluster: &mut Cluster, versions: &Value) {

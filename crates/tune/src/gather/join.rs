@@ -1,6 +1,6 @@
 //! What hosts say is joined with what the cluster says of its OSDs.
 
-use super::HostReport;
+use super::host::HostReport;
 use crate::facts::{Facts, Unseen};
 
 /// Adds `reports` to what the cluster said.

@@ -1,5 +1,6 @@
 //! Facts are gathered here: of hosts from the kernel's files, of the cluster by commands to its daemons.
 
+mod asked;
 mod cluster;
 mod disks;
 mod host;

@@ -1,6 +1,6 @@
 //! Facts of OSDs: of each its options with their sources, and the structures that show what acts.
 
-use super::cluster::{Asked, ask, major};
+use super::asked::{Asked, ask, major};
 use crate::facts::{Database, Osd, Perf, Setting, Unseen};
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! A host is asked over ssh, by the same program there.
 
-use super::HostReport;
+use super::host::HostReport;
 use std::process::{Command, Stdio};
 
 /// Asks the host that `ssh` knows as `destination`; `program` is this program there.

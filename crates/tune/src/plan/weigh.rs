@@ -1,7 +1,7 @@
 //! Rules are weighed one by one, each on all of its subjects, and made a plan of.
 
-use super::now::{is_same, now};
-use super::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
+use super::document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
+use super::now::{Now, is_same, now};
 use crate::expression::{NoAnswer, Scope};
 use crate::facts::{Entry, Facts};
 use crate::rules::{CompiledRule, Kind, Rule, Rules, State, Subject, Target};
@@ -19,7 +19,17 @@ enum Verdict {
     Finding { reason: String, note: String },
 }
 
-pub(super) fn plan(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer> {
+impl Plan {
+    /// What `rules` say of `facts`.
+    ///
+    /// # Errors
+    /// If the facts cannot be shown to the rules.
+    pub fn new(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer> {
+        plan(rules, facts, purpose)
+    }
+}
+
+fn plan(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer> {
     let mut scope = Scope::new(facts, purpose.workload.word(), purpose.goal.word())?;
     let mut plan = Plan {
         purpose,
@@ -232,7 +242,7 @@ fn changes(compiled: &CompiledRule, facts: &Facts, scope: &Scope) -> Result<Vec<
 }
 
 /// The places that hold a value which is to be taken away.
-fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String, super::Now)> {
+fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String, Now)> {
     let with_now = |who: String| now(facts, target, &who, key).map(|now| (who, now));
     match target {
         Target::Config => {

@@ -1,7 +1,9 @@
 //! The schema of rules, as far as types do not say it.
 
+use super::compiled::CompiledRule;
+use super::options::OptionTable;
 use super::rule::{Kind, Rule, State, Target};
-use super::{CompiledRule, OptionTable, Rules};
+
 use crate::expression::{Expression, VARIABLES};
 use std::collections::BTreeSet;
 
@@ -84,14 +86,14 @@ fn is_bound(source: &str, name: &str) -> bool {
 }
 
 /// All rules together.
-pub(super) fn whole(rules: &Rules) -> Result<(), String> {
+pub(super) fn whole(rules: &[CompiledRule]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
-    for compiled in rules.iter() {
+    for compiled in rules {
         if !seen.insert(&compiled.rule.id) {
             return Err(format!("{} is there twice", compiled.rule.id));
         }
     }
-    for compiled in rules.iter() {
+    for compiled in rules {
         if let Some(other) = compiled.rule.conflicts.iter().find(|other| !seen.contains(other)) {
             return Err(format!("{} has a conflict with {other}, which is no rule", compiled.rule.id));
         }

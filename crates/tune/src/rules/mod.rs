@@ -1,9 +1,11 @@
 //! Rules as data: the files of `crates/tune/rules`, read and compiled.
 
 mod check;
+mod compiled;
 mod options;
 mod rule;
 
+pub use compiled::CompiledRule;
 pub use options::{KnownOption, OptionTable};
 pub use rule::{
     Acts, DefaultValue, Evidence, Goal, Kind, Observe, Range, Risk, Rule, RuleOption, Set, Standing, State,
@@ -11,6 +13,7 @@ pub use rule::{
 };
 
 use crate::expression::{Expression, Template};
+use compiled::CompiledSet;
 use rule::File;
 
 /// The version of the files.
@@ -38,25 +41,6 @@ pub struct BadRules {
     pub file: String,
     /// The first thing that is wrong, with the rule.
     pub why: String,
-}
-
-/// A rule whose expressions are compiled.
-#[derive(Debug)]
-pub struct CompiledRule {
-    /// The rule.
-    pub rule: Rule,
-    pub(crate) when: Expression,
-    pub(crate) reason: Template,
-    pub(crate) sets: Vec<CompiledSet>,
-}
-
-/// A value of a rule whose expressions are compiled.
-#[derive(Debug)]
-pub(crate) struct CompiledSet {
-    pub(crate) set: Set,
-    pub(crate) who: Template,
-    pub(crate) key: Template,
-    pub(crate) value: Option<Expression>,
 }
 
 /// All rules.
@@ -87,7 +71,7 @@ impl Rules {
             }
         }
         let rules = Rules(all);
-        check::whole(&rules).map_err(|why| BadRules { file: "all files".to_owned(), why })?;
+        check::whole(&rules.0).map_err(|why| BadRules { file: "all files".to_owned(), why })?;
         Ok(rules)
     }
 

@@ -3,7 +3,7 @@
 //! Gathered from daemons of 16.2.15, 18.2.7 and 20.2.4, and from their sources. The flag that Ceph itself gives is no ground: most options
 //! that it calls changeable at run time are read once.
 
-use super::Acts;
+use super::rule::Acts;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
