@@ -3,7 +3,7 @@
 mod text;
 
 use crate::outcome::show;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Subcommand, ValueEnum};
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::{Ended, Outcome};
@@ -202,10 +202,12 @@ fn explain(a: &ExplainArgs) -> Result<()> {
         let all: Vec<_> = rules.iter().map(|it| &it.rule).collect();
         return show(a.json, &all, || out!("{}", text::list(&all)));
     };
-    let found = rules.find(id).map(|it| &it.rule);
-    let rule = found.with_context(|| {
-        Ended::with(Outcome::Usage, format!("there is no rule {id}: 'loligo tune explain' lists them"))
-    })?;
+    let Some(rule) = rules.find(id).map(|it| &it.rule) else {
+        bail!(Ended::with(
+            Outcome::Usage,
+            format!("there is no rule {id}: 'loligo tune explain' lists them")
+        ));
+    };
     show(a.json, rule, || out!("{}", text::rule(rule)))
 }
 

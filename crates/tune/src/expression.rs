@@ -66,6 +66,14 @@ impl Expression {
         }
     }
 
+    /// Its answer for people: a fraction has two digits.
+    fn shown(&self, scope: &Scope) -> Result<String, NoAnswer> {
+        match self.value(scope)? {
+            Value::Float(value) if value.fract() != 0.0 => Ok(format!("{value:.2}")),
+            value => text(&value),
+        }
+    }
+
     /// Its answer as the text that an option takes.
     ///
     /// # Errors
@@ -205,7 +213,7 @@ impl Template {
             match piece {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Value(expression) => {
-                    let said = expression.text(scope).unwrap_or_else(|_| "?".to_owned());
+                    let said = expression.shown(scope).unwrap_or_else(|_| "?".to_owned());
                     let _ = write!(out, "{said}");
                 }
             }
@@ -275,6 +283,7 @@ mod tests {
         assert_eq!(of("osd.{it.id}").fill(&scope), Ok("osd.0".into()));
         assert_eq!(of("{it.rss} bytes").fill(&scope), Err(NoAnswer::Unknown("rss".into())));
         assert_eq!(of("{it.rss} bytes").show(&scope), "? bytes");
+        assert_eq!(of("{1.0 / 3.0} {2.0}").show(&scope), "0.33 2");
         assert!(Template::new("{it.id").is_err());
     }
 }

@@ -7,6 +7,8 @@ use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
 use loligo_tune::rules::{Kind, Rule};
 use std::fmt::Write as _;
 
+/// The note of a rule that a release has nothing to add to.
+const AS_SAID: &str = "As the rule says.";
 /// Objects that are named one by one; more are counted.
 const NAMED: usize = 6;
 
@@ -165,7 +167,7 @@ fn proposal(it: &Proposal, verbose: bool) -> String {
         text.push_str(&self::change(change));
     }
     let mut line = |word: &str, what: &str| {
-        if !what.is_empty() {
+        if !matches!(what, "" | AS_SAID) {
             let _ = writeln!(text, "    {word}: {}", one_line(what.trim()));
         }
     };
@@ -204,7 +206,7 @@ fn now(now: &Now) -> String {
 fn finding(it: &Finding, verbose: bool) -> String {
     let mut text = format!("{} {} ({})\n", it.rule, it.title, list_of(&it.subjects));
     let mut line = |word: &str, what: &str| {
-        if !what.is_empty() {
+        if !matches!(what, "" | AS_SAID) {
             let _ = writeln!(text, "    {word}: {}", one_line(what.trim()));
         }
     };
