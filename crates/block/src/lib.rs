@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod geometry;
 mod hdd;
+pub mod host_files;
 mod keyed_text;
 pub mod lease;
 mod mailbox;

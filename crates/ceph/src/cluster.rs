@@ -90,7 +90,7 @@ pub enum Purpose {
 #[derive(Debug)]
 pub struct Cluster {
     pub(crate) lib: &'static Library,
-    handle: RadosT,
+    pub(crate) handle: RadosT,
     /// Declared after the handle's users: its timers go after the threads that they are for. A client that only looks has none.
     fence: Option<Fence>,
 }
@@ -302,48 +302,6 @@ impl Cluster {
         // SAFETY: the handle is live.
         let code = unsafe { (self.lib.rados_wait_for_latest_osdmap)(self.handle) };
         check(|| "waiting for the map that fences".to_owned(), code).map(drop)
-    }
-
-    /// Asks the monitors by a command in JSON.
-    ///
-    /// # Errors
-    /// If they cannot be reached, or refuse.
-    pub(crate) fn ask_monitor(&self, command: &str) -> Result<String, CephError> {
-        let raw = text(command)?;
-        let mut commands = [raw.as_ptr()];
-        let (mut out, mut said) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let (mut out_len, mut said_len) = (0, 0);
-        // SAFETY: the handle is live; the command is a C string for the call; both answers are written, and given back below.
-        let code = unsafe {
-            (self.lib.rados_mon_command)(
-                self.handle,
-                commands.as_mut_ptr(),
-                1,
-                std::ptr::null(),
-                0,
-                &raw mut out,
-                &raw mut out_len,
-                &raw mut said,
-                &raw mut said_len,
-            )
-        };
-        // SAFETY: librados says how long what it has written is, and wants it back, once.
-        let answer = unsafe {
-            let bytes = if out.is_null() {
-                &[][..]
-            } else {
-                std::slice::from_raw_parts(out.cast::<u8>().cast_const(), out_len)
-            };
-            let answer = String::from_utf8_lossy(bytes).into_owned();
-            for text in [out, said] {
-                if !text.is_null() {
-                    (self.lib.rados_buffer_free)(text);
-                }
-            }
-            answer
-        };
-        check(|| format!("asking the monitors: {command}"), code)?;
-        Ok(answer)
     }
 
     /// A pool by its number, in a namespace of it.

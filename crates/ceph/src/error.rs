@@ -35,6 +35,16 @@ impl CephError {
         CephError::Call { what: what.into(), errno, text: describe(errno) }
     }
 
+    /// The same, with what a daemon said of it.
+    pub(crate) fn with_words(self, said: &str) -> CephError {
+        match self {
+            CephError::Call { what, errno, text } if !said.is_empty() => {
+                CephError::Call { what, errno, text: format!("{text}: {said}") }
+            }
+            other => other,
+        }
+    }
+
     /// A refusal.
     pub(crate) fn named(why: impl Into<KeyedText>) -> CephError {
         CephError::Named(why.into())

@@ -133,6 +133,12 @@ table! {
     rados_mon_command(
         RadosT, *mut *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize
     ) -> c_int;
+    rados_mgr_command(
+        RadosT, *mut *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize
+    ) -> c_int;
+    rados_osd_command(
+        RadosT, c_int, *mut *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize
+    ) -> c_int;
     rados_buffer_free(*mut c_char);
     rados_create_write_op() -> WriteOpT;
     rados_release_write_op(WriteOpT);

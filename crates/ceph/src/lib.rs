@@ -13,6 +13,7 @@ pub mod bug;
 mod cache_access;
 pub mod cancel;
 pub mod cluster;
+pub mod commands;
 mod device;
 mod error;
 mod fence;

@@ -15,14 +15,7 @@ impl Monitors {
     /// # Errors
     /// If Ceph's libraries are missing, the configuration cannot be read, or no monitor lets the client in.
     pub fn connect(conf: &Path, name: &str, keyring: Option<&Path>) -> Result<Monitors, CephError> {
-        let spec = ImageSpec {
-            pool: String::new(),
-            namespace: String::new(),
-            image: String::new(),
-            conf: Some(conf.to_owned()),
-            id: Some(name.trim_start_matches("client.").to_owned()),
-            keyring: keyring.map(Path::to_owned),
-        };
+        let spec = ImageSpec::of_none(conf, name, keyring);
         Ok(Monitors(Cluster::connect(&spec, Purpose::Ask)?))
     }
 

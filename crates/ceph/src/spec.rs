@@ -1,7 +1,7 @@
 //! Images as users name them.
 
 use crate::CephError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `POOL[/NAMESPACE]/IMAGE[?conf=FILE&id=CLIENT&keyring=FILE]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,20 @@ pub struct ImageSpec {
     pub id: Option<String>,
     /// The client's keyring; nothing: as the configuration says.
     pub keyring: Option<PathBuf>,
+}
+
+impl ImageSpec {
+    /// A client of a cluster that has no image, named as Ceph does: `client.admin`.
+    pub(crate) fn of_none(conf: &Path, name: &str, keyring: Option<&Path>) -> ImageSpec {
+        ImageSpec {
+            pool: String::new(),
+            namespace: String::new(),
+            image: String::new(),
+            conf: Some(conf.to_owned()),
+            id: Some(name.trim_start_matches("client.").to_owned()),
+            keyring: keyring.map(Path::to_owned),
+        }
+    }
 }
 
 impl std::str::FromStr for ImageSpec {

@@ -25,6 +25,7 @@ mod release;
 mod serve;
 mod stats;
 mod top;
+mod tune;
 mod values;
 mod volume;
 
@@ -82,6 +83,7 @@ enum Command {
     Lab(lab::Args),
     Osd(osd::Args),
     Pair(pair::Args),
+    Tune(tune::Args),
     Rbd(rbd::Args),
     Volume(volume::Args),
     Config(config::Args),
@@ -153,6 +155,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::Osd(args) => osd::run(args),
         Command::Pair(args) => pair::run(args),
+        Command::Tune(args) => tune::run(args),
         Command::Rbd(args) => rbd::run(args),
         Command::Volume(args) => volume::run(args),
         Command::Config(args) => config::run(args),

@@ -1,11 +1,12 @@
 //! The daemon's file.
 
-use super::{Check, Finding, Host};
+use super::{Check, Finding};
+use loligo_block::host_files::HostFiles;
 use loligo_daemon::config::{Config, DEFAULT_PATH};
 use std::path::Path;
 
 /// Reads it; where it is not right, or nobody made one, other checks see an empty one.
-pub(super) fn check(host: &Host, path: Option<&Path>) -> (Config, Vec<Finding>) {
+pub(super) fn check(host: &HostFiles, path: Option<&Path>) -> (Config, Vec<Finding>) {
     let check = Check::new("config", "a volume is not served if its section is wrong");
     let (path, asked) = (path.unwrap_or(Path::new(DEFAULT_PATH)), path.is_some());
     if !asked && !host.has(path) {

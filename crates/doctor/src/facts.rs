@@ -1,7 +1,7 @@
 //! Facts that only a try can tell.
 
-use super::host::Host;
 use super::parts;
+use loligo_block::host_files::HostFiles;
 use loligo_block::io_uring::IoUring;
 use loligo_ceph::release::Release;
 use loligo_client::api::daemon::About;
@@ -89,7 +89,7 @@ pub(super) enum Kind {
 
 impl Facts {
     /// Tries everything.
-    pub(super) fn gather(host: &Host, config: &Config) -> Facts {
+    pub(super) fn gather(host: &HostFiles, config: &Config) -> Facts {
         let paths = parts(config).into_iter().map(|p| (p.path.clone(), thing(host, &p.path))).collect();
         let runtime_dir = names::runtime_dir().ok();
         let state_dir = daemon::state_dir(config).ok();
@@ -115,7 +115,7 @@ impl Facts {
 }
 
 /// True if this host has OSDs.
-fn has_osds(host: &Host) -> bool {
+fn has_osds(host: &HostFiles) -> bool {
     !host.names("/var/lib/ceph/osd").is_empty()
 }
 
@@ -128,7 +128,7 @@ fn osd_release() -> Result<Release, String> {
 }
 
 /// The thing at `path`. Nothing of it is changed or waited for.
-fn thing(host: &Host, path: &Path) -> Thing {
+fn thing(host: &HostFiles, path: &Path) -> Thing {
     let mut thing = Thing { real: path.to_owned(), ..Thing::default() };
     let nearest = path.ancestors().skip(1).find(|p| host.has(p)).unwrap_or(Path::new("/"));
     if let Ok(space) = statvfs(if path.exists() { path } else { nearest }) {

@@ -1,8 +1,8 @@
 //! A host made of files, for tests.
 
 use super::facts::Facts;
-use super::host::Host;
 use super::{Case, Finding, Verdict};
+use loligo_block::host_files::HostFiles;
 use loligo_daemon::config::Config;
 
 /// A host, what was tried on it, and its configuration.
@@ -39,8 +39,8 @@ impl Fake {
         self
     }
 
-    pub(super) fn host(&self) -> Host {
-        Host::new(self.dir.path())
+    pub(super) fn host(&self) -> HostFiles {
+        HostFiles::new(self.dir.path())
     }
 
     /// The finding of a check.

@@ -1,8 +1,8 @@
 //! The file systems that caches and cores in files stand on.
 
 use super::facts::{Kind, Thing};
-use super::host::Host;
 use super::{Case, Check, Finding, Part};
+use loligo_block::host_files::HostFiles;
 use loligo_block::mounts;
 use loligo_client::api::definition::VolumeConfig;
 use std::path::Path;
@@ -100,7 +100,7 @@ fn space(part: &Part<'_>, volume: &VolumeConfig, thing: &Thing) -> Finding {
 }
 
 /// The type of the file system that `path` is on.
-pub(super) fn file_system(host: &Host, path: &Path) -> Option<String> {
+pub(super) fn file_system(host: &HostFiles, path: &Path) -> Option<String> {
     let all = mounts::parse(host.read(mounts::LIST)?.as_bytes());
     mounts::around(&all, path).map(|m| m.kind.clone())
 }

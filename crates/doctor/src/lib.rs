@@ -9,7 +9,6 @@ mod facts;
 mod fake;
 mod files;
 mod folders;
-mod host;
 mod kernel;
 mod libraries;
 mod limits;
@@ -19,7 +18,7 @@ mod modules;
 mod service;
 
 use facts::Facts;
-use host::Host;
+use loligo_block::host_files::HostFiles;
 use loligo_daemon::config::Config;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -100,7 +99,7 @@ impl Check {
 
 /// The subject of checks.
 struct Case<'a> {
-    host: &'a Host,
+    host: &'a HostFiles,
     facts: &'a Facts,
     config: &'a Config,
 }
@@ -168,7 +167,7 @@ fn parts(config: &Config) -> Vec<Part<'_>> {
 
 /// Looks at this host; `config` is the daemon's file where it is not in its usual place.
 pub fn examine(config: Option<&Path>) -> Vec<Finding> {
-    let host = Host::new(Path::new("/"));
+    let host = HostFiles::new(Path::new("/"));
     let (config, mut found) = config::check(&host, config);
     let facts = Facts::gather(&host, &config);
     found.splice(0..0, all(&Case { host: &host, facts: &facts, config: &config }));

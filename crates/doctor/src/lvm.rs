@@ -1,8 +1,8 @@
 //! LVM: whether it looks at raw cores, which it must not, and at volumes, which it may be meant to.
 
 use super::facts::Kind;
-use super::host::Host;
 use super::{Case, Check, Finding};
+use loligo_block::host_files::HostFiles;
 use loligo_volume::probe::Found;
 use regex::Regex;
 
@@ -87,7 +87,7 @@ struct Lvm {
 }
 
 impl Lvm {
-    fn read(host: &Host) -> Lvm {
+    fn read(host: &HostFiles) -> Lvm {
         let text: String = FILES.iter().filter_map(|f| host.read(f)).map(|t| without_comments(&t)).collect();
         let listed = host.read("/etc/lvm/devices/system.devices");
         // Where nobody says, distributions differ; a list that was made is used.

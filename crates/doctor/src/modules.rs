@@ -1,7 +1,7 @@
 //! Modules of the kernel that block devices need.
 
-use super::host::Host;
 use super::{Case, Check, Finding};
+use loligo_block::host_files::HostFiles;
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     let loops = Check::new(
@@ -39,11 +39,11 @@ enum State {
 }
 
 /// True if a module is active or can be made so.
-pub(super) fn there(host: &Host, name: &str) -> bool {
+pub(super) fn there(host: &HostFiles, name: &str) -> bool {
     state(host, name) != State::Missing
 }
 
-fn state(host: &Host, name: &str) -> State {
+fn state(host: &HostFiles, name: &str) -> State {
     if host.has(format!("/sys/module/{name}")) {
         return State::Active;
     }

@@ -4,7 +4,7 @@ use toml::{Table, Value};
 
 /// For each crate of the house, the crates of the house that it may use. A crate that is not named here may
 /// use none.
-pub const MAY_USE: [(&str, &[&str]); 18] = [
+pub const MAY_USE: [(&str, &[&str]); 19] = [
     ("loligo-log", &[]),
     ("loligo-pair", &[]),
     ("loligo-agent", &["loligo-block", "loligo-ceph", "loligo-client", "loligo-lab", "loligo-pair"]),
@@ -49,6 +49,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
         &["loligo-block", "loligo-format", "loligo-ceph", "loligo-client", "loligo-daemon", "loligo-volume"],
     ),
     ("loligo-ceph", &["loligo-block"]),
+    ("loligo-tune", &["loligo-block", "loligo-ceph"]),
     ("loligo-lab", &["loligo-block", "loligo-pair"]),
     (
         "loligo-osd",
@@ -97,6 +98,7 @@ pub const MAY_USE: [(&str, &[&str]); 18] = [
             "loligo-bench",
             "loligo-client",
             "loligo-daemon",
+            "loligo-tune",
             "loligo-volume",
         ],
     ),

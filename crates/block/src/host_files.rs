@@ -4,40 +4,40 @@ use std::path::{Path, PathBuf};
 
 /// A host's files.
 #[derive(Debug, Clone)]
-pub(super) struct Host {
+pub struct HostFiles {
     root: PathBuf,
 }
 
-impl Host {
+impl HostFiles {
     /// The host whose root is `root`.
-    pub(super) fn new(root: &Path) -> Host {
-        Host { root: root.to_owned() }
+    pub fn new(root: &Path) -> HostFiles {
+        HostFiles { root: root.to_owned() }
     }
 
     /// The place of that host's `path`.
-    pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// A file's text without white space at its end.
-    pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+    pub fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         let raw = std::fs::read(self.at(path)).ok()?;
         Some(String::from_utf8_lossy(&raw).trim_end().to_owned())
     }
 
     /// A file that holds one number.
-    pub(super) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
+    pub fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.read(path)?.trim().parse().ok()
     }
 
     /// True if there is such a file; a link that leads nowhere is one.
-    pub(super) fn has(&self, path: impl AsRef<Path>) -> bool {
+    pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.at(path).symlink_metadata().is_ok()
     }
 
     /// The names in a folder, sorted.
-    pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+    pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -45,7 +45,7 @@ impl Host {
     }
 
     /// The target of a link, as it is written.
-    pub(super) fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         std::fs::read_link(self.at(path)).ok()
     }
 }

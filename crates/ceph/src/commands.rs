@@ -1,0 +1,115 @@
+//! Commands in JSON to monitors, to the manager and to OSDs, as `ceph` and `ceph tell` send them.
+
+use crate::CephError;
+use crate::cluster::{Cluster, Purpose, text};
+use crate::spec::ImageSpec;
+use serde_json::Value;
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+/// The daemon that a command is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recipient {
+    /// A majority of the monitors.
+    Monitors,
+    /// The manager that is active.
+    Manager,
+    /// The OSD of this number.
+    Osd(u32),
+}
+
+impl std::fmt::Display for Recipient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Recipient::Monitors => f.write_str("the monitors"),
+            Recipient::Manager => f.write_str("the manager"),
+            Recipient::Osd(id) => write!(f, "osd.{id}"),
+        }
+    }
+}
+
+/// A client that asks and tells daemons, and has no image.
+#[derive(Debug)]
+pub struct CommandClient(Cluster);
+
+impl CommandClient {
+    /// Connects by the configuration `conf` as `name` (`client.admin`). It gives up after 15 s where nobody answers.
+    ///
+    /// # Errors
+    /// If Ceph's libraries are missing, the configuration cannot be read, or no monitor lets the client in.
+    pub fn connect(conf: &Path, name: &str, keyring: Option<&Path>) -> Result<CommandClient, CephError> {
+        let spec = ImageSpec::of_none(conf, name, keyring);
+        Ok(CommandClient(Cluster::connect(&spec, Purpose::Look)?))
+    }
+
+    /// Sends a command, and gives the answer's text. Any thread may, and several at once.
+    ///
+    /// # Errors
+    /// If nobody answers within 15 s, or the daemon refuses; the error has its words.
+    pub fn send(&self, to: Recipient, command: &Value) -> Result<String, CephError> {
+        self.0.command(to, &command.to_string())
+    }
+}
+
+impl Cluster {
+    /// Asks the monitors by a command in JSON.
+    ///
+    /// # Errors
+    /// If they cannot be reached, or refuse.
+    pub(crate) fn ask_monitor(&self, command: &str) -> Result<String, CephError> {
+        self.command(Recipient::Monitors, command)
+    }
+
+    /// Sends a command in JSON, and gives the answer's text.
+    fn command(&self, to: Recipient, command: &str) -> Result<String, CephError> {
+        let raw = text(command)?;
+        let mut commands = [raw.as_ptr()];
+        let (mut out, mut said) = (null_mut(), null_mut());
+        let (mut out_len, mut said_len) = (0, 0);
+        let (lib, handle) = (self.lib, self.handle);
+        let (cmd, outs) =
+            (commands.as_mut_ptr(), (&raw mut out, &raw mut out_len, &raw mut said, &raw mut said_len));
+        // SAFETY: the handle is live; the command is a C string for the call; both answers are written, and given back below.
+        let code = unsafe {
+            match to {
+                Recipient::Monitors => {
+                    (lib.rados_mon_command)(handle, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3)
+                }
+                Recipient::Manager => {
+                    (lib.rados_mgr_command)(handle, cmd, 1, null(), 0, outs.0, outs.1, outs.2, outs.3)
+                }
+                Recipient::Osd(id) => (lib.rados_osd_command)(
+                    handle,
+                    id as i32,
+                    cmd,
+                    1,
+                    null(),
+                    0,
+                    outs.0,
+                    outs.1,
+                    outs.2,
+                    outs.3,
+                ),
+            }
+        };
+        let take = |text: *mut std::ffi::c_char, len: usize| {
+            if text.is_null() {
+                return String::new();
+            }
+            // SAFETY: librados says how long what it has written is, and wants it back, once.
+            unsafe {
+                let bytes = std::slice::from_raw_parts(text.cast::<u8>().cast_const(), len);
+                let taken = String::from_utf8_lossy(bytes).into_owned();
+                (lib.rados_buffer_free)(text);
+                taken
+            }
+        };
+        let (answer, said) = (take(out, out_len), take(said, said_len));
+        if code < 0 {
+            let why = CephError::call(format!("asking {to}: {command}"), code);
+            return Err(why.with_words(said.trim()));
+        }
+        // Some commands say their answer as a message.
+        Ok(if answer.is_empty() { said } else { answer })
+    }
+}

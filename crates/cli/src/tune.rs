@@ -1,0 +1,248 @@
+//! `loligo tune`: facts of a cluster and its hosts, and plans that rules make of them.
+
+mod text;
+
+use crate::outcome::show;
+use anyhow::{Context, Result, bail};
+use clap::{Subcommand, ValueEnum};
+use loligo_ceph::commands::CommandClient;
+use loligo_client::outcome::{Ended, Outcome};
+use loligo_log::out;
+use loligo_osd::cluster::Access;
+use loligo_tune::facts::{Facts, Unseen, VERSION};
+use loligo_tune::gather::{self, HostReport};
+use loligo_tune::plan::{Plan, Purpose};
+use loligo_tune::rules::{Goal, Rules, Workload};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Inspect a cluster and its hosts, and propose settings with reason and evidence
+///
+/// Nothing is changed by any of these commands. A fact that cannot be told makes a rule unknown; it is never guessed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  See what could be better on this cluster and this host:
+    loligo tune plan
+  With the hosts of all OSDs, over ssh:
+    loligo tune plan --host n1 --host n2 --host n3
+  Gather now, and plan elsewhere:
+    loligo tune facts --host n1 --json > facts.json
+    loligo tune plan --facts facts.json
+  Read what a rule says, and why:
+    loligo tune explain MEM-01")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Facts(FactsArgs),
+    Plan(PlanArgs),
+    Explain(ExplainArgs),
+}
+
+/// Gather facts of a cluster and of its hosts
+///
+/// Asks the monitors, the manager and each OSD, this host, and each --host over ssh. What could not be seen is listed with the reason.
+#[derive(Debug, clap::Args)]
+struct FactsArgs {
+    #[command(flatten)]
+    from: From,
+    /// Gather facts of this host alone; other hosts are asked by this
+    #[arg(long, conflicts_with_all = ["hosts", "anonymous", "no_cluster"])]
+    this_host: bool,
+    /// Leave out names of hosts, pools, images and clients, addresses and paths
+    #[arg(long)]
+    anonymous: bool,
+    /// Print JSON: the whole document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where facts come from.
+#[derive(Debug, clap::Args)]
+struct From {
+    /// The cluster's configuration [default: $CEPH_CONF or /etc/ceph/ceph.conf]
+    #[arg(long, value_name = "FILE")]
+    conf: Option<PathBuf>,
+    /// The client to ask as
+    #[arg(long, value_name = "CLIENT", default_value = "client.admin")]
+    name: String,
+    /// The file of that client's key, if not the one that the configuration names
+    #[arg(long, value_name = "FILE")]
+    keyring: Option<PathBuf>,
+    /// Ask no cluster: this host and each --host alone
+    #[arg(long)]
+    no_cluster: bool,
+    /// Ask this host, too, over ssh as DESTINATION (any number)
+    #[arg(long = "host", value_name = "DESTINATION")]
+    hosts: Vec<String>,
+    /// This program on those hosts
+    #[arg(long, value_name = "PROGRAM", default_value = "loligo")]
+    remote_program: String,
+    /// An option of ssh, as for its -o (any number)
+    #[arg(long, value_name = "OPTION=VALUE")]
+    ssh_option: Vec<String>,
+    /// The folder of this host's files: a recorded tree of another machine with its proc and sys
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    root: PathBuf,
+}
+
+/// Propose settings, those of the least risk first
+///
+/// Each proposal has its reason, evidence, expected effect and price, and the present value with its source. Advice that does harm is
+/// never proposed: where somebody followed it, it is named. Leftovers of older advice are to be taken away.
+#[derive(Debug, clap::Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    from: From,
+    /// Use these facts, as 'loligo tune facts --json' wrote them; nobody is asked
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "no_cluster", "conf", "keyring"])]
+    facts: Option<PathBuf>,
+    /// The work of the clients
+    #[arg(long, value_enum, default_value = "rbd-random")]
+    workload: WorkloadArg,
+    /// The aim
+    #[arg(long, value_enum, default_value = "iops")]
+    goal: GoalArg,
+    /// Show rules that propose nothing, too, and evidence
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print JSON: the whole plan
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print a rule: when it holds, what it sets, why, and what it is worth on each release
+#[derive(Debug, clap::Args)]
+struct ExplainArgs {
+    /// The rule, as MEM-01; without one all are listed
+    #[arg(value_name = "RULE")]
+    rule: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WorkloadArg {
+    /// Small random I/O of images
+    RbdRandom,
+    /// Streams of images
+    RbdSeq,
+    /// Both
+    Mixed,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GoalArg {
+    /// Small I/O a second
+    Iops,
+    /// The time of one I/O
+    Latency,
+    /// Bytes a second
+    Throughput,
+    /// The time of recovery
+    Recovery,
+}
+
+impl PlanArgs {
+    fn purpose(&self) -> Purpose {
+        let workload = match self.workload {
+            WorkloadArg::RbdRandom => Workload::RbdRandom,
+            WorkloadArg::RbdSeq => Workload::RbdSeq,
+            WorkloadArg::Mixed => Workload::Mixed,
+        };
+        let goal = match self.goal {
+            GoalArg::Iops => Goal::Iops,
+            GoalArg::Latency => Goal::Latency,
+            GoalArg::Throughput => Goal::Throughput,
+            GoalArg::Recovery => Goal::Recovery,
+        };
+        Purpose { workload, goal }
+    }
+}
+
+/// Runs it.
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    match args.command {
+        Command::Facts(a) => facts(&a),
+        Command::Plan(a) => plan(&a),
+        Command::Explain(a) => explain(&a),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn facts(a: &FactsArgs) -> Result<()> {
+    if a.this_host {
+        let report = this_host(&a.from.root);
+        return show(a.json, &report, || out!("{}", text::report(&report)));
+    }
+    let facts = gather(&a.from, &Rules::new()?)?;
+    let facts = if a.anonymous { facts.anonymous() } else { facts };
+    show(a.json, &facts, || out!("{}", text::facts(&facts)))
+}
+
+fn plan(a: &PlanArgs) -> Result<()> {
+    let rules = Rules::new()?;
+    let facts = match &a.facts {
+        Some(path) => read(path)?,
+        None => gather(&a.from, &rules)?,
+    };
+    let plan = Plan::new(&rules, &facts, a.purpose())?;
+    show(a.json, &plan, || out!("{}", text::plan(&plan, &facts, a.verbose)))
+}
+
+fn explain(a: &ExplainArgs) -> Result<()> {
+    let rules = Rules::new()?;
+    let Some(id) = &a.rule else {
+        let all: Vec<_> = rules.iter().map(|it| &it.rule).collect();
+        return show(a.json, &all, || out!("{}", text::list(&all)));
+    };
+    let Some(rule) = rules.find(id).map(|it| &it.rule) else {
+        bail!(Ended::with(
+            Outcome::Usage,
+            format!("there is no rule {id}: 'loligo tune explain' lists them")
+        ));
+    };
+    show(a.json, rule, || out!("{}", text::rule(rule)))
+}
+
+fn read(path: &Path) -> Result<Facts> {
+    let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
+}
+
+fn this_host(root: &Path) -> HostReport {
+    let name = gather::host_name(root).unwrap_or_else(|| "localhost".to_owned());
+    gather::look(root, &name)
+}
+
+/// Asks everybody that is to be asked.
+fn gather(from: &From, rules: &Rules) -> Result<Facts> {
+    let mut facts = Facts::default();
+    if !from.no_cluster {
+        let conf = from.conf.clone().unwrap_or_else(Access::default_conf);
+        let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
+            let mend = "check --conf, --name and --keyring, or give --no-cluster for hosts alone";
+            Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
+        })?;
+        let names: BTreeSet<String> =
+            rules.iter().flat_map(|it| it.rule.options.iter().map(|option| option.name.clone())).collect();
+        facts = gather::cluster(&client, &names);
+    }
+    facts.version = VERSION;
+    facts.taken = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+    let mut reports = vec![this_host(&from.root)];
+    for destination in &from.hosts {
+        match gather::remote::ask(destination, &from.remote_program, &from.ssh_option) {
+            Ok(report) => reports.push(report),
+            Err(why) => facts.unseen.push(Unseen { what: format!("host {destination}"), why }),
+        }
+    }
+    gather::join(&mut facts, reports);
+    Ok(facts)
+}

@@ -1,0 +1,273 @@
+//! Facts, plans and rules for people.
+
+use loligo_log::one_line;
+use loligo_tune::facts::{Facts, Host, Unseen};
+use loligo_tune::gather::HostReport;
+use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
+use loligo_tune::rules::{Kind, Rule};
+use std::fmt::Write as _;
+
+/// The note of a rule that a release has nothing to add to.
+const AS_SAID: &str = "As the rule says.";
+/// Objects that are named one by one; more are counted.
+const NAMED: usize = 6;
+
+fn bytes(value: i64) -> String {
+    format!("{:.1} GiB", value as f64 / f64::from(1 << 30))
+}
+
+fn some<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "?".to_owned(), |it| it.to_string())
+}
+
+fn list_of(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED { format!("{shown} and {} more", names.len() - NAMED) } else { shown }
+}
+
+/// What one host says of itself.
+pub(super) fn report(report: &HostReport) -> String {
+    let mut text = host(&report.host);
+    for disk in &report.disks {
+        let size = disk.bytes.map_or_else(|| "?".to_owned(), bytes);
+        let _ = writeln!(
+            text,
+            "  disk {:<10} {:<7} {:>12}  scheduler {}, write cache {}, {}",
+            disk.name,
+            some(disk.kind.as_ref()),
+            size,
+            some(disk.scheduler.as_ref()),
+            some(disk.write_cache.as_ref()),
+            one_line(disk.model.as_deref().unwrap_or("no model"))
+        );
+    }
+    for nic in &report.nics {
+        let speed = nic.speed_mbit.map_or_else(|| "?".to_owned(), |it| format!("{it} Mbit/s"));
+        let _ = writeln!(
+            text,
+            "  nic  {:<10} {speed}, MTU {}, {} queues",
+            nic.name,
+            some(nic.mtu),
+            some(nic.queues)
+        );
+    }
+    text + &unseen(&report.unseen)
+}
+
+fn host(host: &Host) -> String {
+    let memory = host.memory.as_ref().map_or_else(|| "?".to_owned(), |it| bytes(it.total));
+    let kernel = host.kernel.as_ref();
+    format!(
+        "host {}: {}, {} CPUs, {} nodes, {memory}, kernel {}, pages of {} bytes, governor {}\n",
+        host.name,
+        some(host.arch.as_ref()),
+        some(host.cpus.as_ref().map(Vec::len)),
+        some(host.numa.as_ref().map(Vec::len)),
+        some(kernel.map(|it| &it.version)),
+        some(kernel.and_then(|it| it.page_size)),
+        host.governor.as_deref().unwrap_or("none")
+    )
+}
+
+/// The whole of the facts, in short.
+pub(super) fn facts(facts: &Facts) -> String {
+    let cluster = &facts.cluster;
+    let mut text = String::new();
+    if cluster.reached {
+        let mixed = if cluster.mixed == Some(true) { ", of several versions" } else { "" };
+        let _ = writeln!(
+            text,
+            "cluster {}: {}, release {}{mixed}, {} OSDs, {} pools, {} entries of configuration",
+            some(cluster.fsid.as_ref()),
+            some(cluster.health.as_ref()),
+            some(cluster.release),
+            facts.osds.len(),
+            facts.pools.len(),
+            cluster.config.len()
+        );
+    }
+    for osd in &facts.osds {
+        let set: Vec<String> = osd
+            .options
+            .iter()
+            .filter(|(_, setting)| setting.source != "default")
+            .map(|(name, setting)| format!("{name}={} ({})", setting.value, setting.source))
+            .collect();
+        let _ = writeln!(
+            text,
+            "osd.{:<4} {}, {}, {}, class {}, {} PGs, scheduler {}, backfills {}, tcmalloc {}; {} options set",
+            osd.id,
+            osd.host,
+            if osd.up { "up" } else { "down" },
+            some(osd.version.as_ref()),
+            some(osd.class.as_ref()),
+            some(osd.pgs),
+            some(osd.scheduler.as_ref()),
+            some(osd.backfills_max),
+            osd.tcmalloc.map_or("?", |it| if it { "yes" } else { "no" }),
+            set.len()
+        );
+    }
+    for it in &facts.hosts {
+        text.push_str(&host(it));
+    }
+    text + &unseen(&facts.unseen)
+}
+
+fn unseen(all: &[Unseen]) -> String {
+    let lines = all.iter().map(|it| format!("not seen: {}: {}\n", it.what, one_line(&it.why)));
+    lines.collect()
+}
+
+/// A plan.
+pub(super) fn plan(plan: &Plan, facts: &Facts, verbose: bool) -> String {
+    let mut text = String::new();
+    let mut risk = None;
+    for it in &plan.proposals {
+        if risk != Some(it.risk) {
+            risk = Some(it.risk);
+            let _ = writeln!(text, "== {}", it.risk.words());
+        }
+        text.push_str(&proposal(it, verbose));
+    }
+    for (title, kind) in [
+        ("refused: does harm", Kind::Refuse),
+        ("to be looked at", Kind::Check),
+        ("for a person", Kind::Advice),
+    ] {
+        let found: Vec<&Finding> = plan.findings.iter().filter(|it| it.kind == kind).collect();
+        if !found.is_empty() {
+            let _ = writeln!(text, "== {title}");
+        }
+        for it in found {
+            text.push_str(&finding(it, verbose));
+        }
+    }
+    if verbose {
+        for it in &plan.unknown {
+            text.push_str(&unknown(it));
+        }
+        text.push_str(&unseen(&facts.unseen));
+    }
+    let others: usize = plan.others.values().map(Vec::len).sum();
+    let _ = writeln!(
+        text,
+        "{} proposals, {} findings, {} rules cannot be told{}, {others} propose nothing",
+        plan.proposals.len(),
+        plan.findings.len(),
+        plan.unknown.len(),
+        if verbose || plan.unknown.is_empty() { "" } else { " (-v names the missing facts)" }
+    );
+    text
+}
+
+fn proposal(it: &Proposal, verbose: bool) -> String {
+    let mut text = format!("{} {} ({})\n", it.rule, it.title, list_of(&it.subjects));
+    for change in &it.changes {
+        text.push_str(&self::change(change));
+    }
+    let mut line = |word: &str, what: &str| {
+        if !matches!(what, "" | AS_SAID) {
+            let _ = writeln!(text, "    {word}: {}", one_line(what.trim()));
+        }
+    };
+    line("why", &it.reason);
+    line("effect", &it.expect);
+    line("price", &it.cost);
+    line("note", &it.note);
+    if verbose {
+        line("see it", &it.verify);
+        for ground in &it.evidence {
+            line("evidence", &format!("{} ({})", ground.text, ground.source));
+        }
+    }
+    text
+}
+
+fn change(change: &Change) -> String {
+    let what = format!("{} {}", change.who, change.key);
+    let now = now(&change.now);
+    match &change.value {
+        Some(value) => format!("  {}: {now} -> {value}\n", what.trim()),
+        None => format!("  {}: {now} -> taken away\n", what.trim()),
+    }
+}
+
+fn now(now: &Now) -> String {
+    let runs: Vec<String> = now.runs.iter().map(|it| format!("{} ({})", it.value, it.source)).collect();
+    match (&now.set, runs.is_empty()) {
+        (Some(set), true) => set.clone(),
+        (Some(set), false) => format!("{set}, runs with {}", runs.join(", ")),
+        (None, false) => runs.join(", "),
+        (None, true) => "not known".to_owned(),
+    }
+}
+
+fn finding(it: &Finding, verbose: bool) -> String {
+    let mut text = format!("{} {} ({})\n", it.rule, it.title, list_of(&it.subjects));
+    let mut line = |word: &str, what: &str| {
+        if !matches!(what, "" | AS_SAID) {
+            let _ = writeln!(text, "    {word}: {}", one_line(what.trim()));
+        }
+    };
+    line("why", &it.reason);
+    line("price", &it.cost);
+    line("note", &it.note);
+    if verbose {
+        for ground in &it.evidence {
+            line("evidence", &format!("{} ({})", ground.text, ground.source));
+        }
+    }
+    text
+}
+
+fn unknown(it: &Unknown) -> String {
+    format!("unknown: {} {} ({}): {}\n", it.rule, it.title, list_of(&it.subjects), one_line(&it.why))
+}
+
+/// All rules, a line each.
+pub(super) fn list(all: &[&Rule]) -> String {
+    let line = |rule: &&Rule| format!("{:<8} {:<9} {}\n", rule.id, word(rule.kind), rule.title);
+    all.iter().map(line).collect()
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Set => "set",
+        Kind::Remove => "remove",
+        Kind::Refuse => "refuse",
+        Kind::Check => "check",
+        Kind::Advice => "advice",
+    }
+}
+
+/// One rule.
+pub(super) fn rule(rule: &Rule) -> String {
+    let mut text = format!("{} {}\n", rule.id, rule.title);
+    let mut line = |word: &str, what: &str| {
+        let _ = writeln!(text, "  {word:<9} {}", one_line(what.trim()));
+    };
+    line("kind", &format!("{}; {}", word(rule.kind), rule.risk.words()));
+    line("releases", &format!("{} to {}", rule.releases.from, rule.releases.to));
+    line("when", &rule.when.split_whitespace().collect::<Vec<_>>().join(" "));
+    for set in &rule.sets {
+        let value = set
+            .value
+            .as_deref()
+            .map_or("(taken away)".to_owned(), |it| it.split_whitespace().collect::<Vec<_>>().join(" "));
+        line("sets", &format!("{} {} = {value}", set.who, set.key));
+    }
+    line("why", &rule.reason);
+    line("effect", &rule.expect);
+    line("price", &rule.cost);
+    line("see it", &rule.verify);
+    for ground in &rule.evidence {
+        line("evidence", &format!("{} ({})", ground.text, ground.source));
+    }
+    for (release, standing) in &rule.release {
+        let state = serde_json::to_value(standing.state).ok();
+        let state = state.as_ref().and_then(|it| it.as_str()).unwrap_or_default().to_owned();
+        line(&format!("on {release}"), &format!("{state}. {}", standing.note));
+    }
+    text
+}

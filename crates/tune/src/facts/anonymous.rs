@@ -1,0 +1,99 @@
+//! Facts without names, for sharing: hosts, pools, images and clients are numbered, and values that may hold an address, a path or a key
+//! are left out.
+
+use super::document::Facts;
+use crate::rules::OptionTable;
+use std::collections::BTreeMap;
+
+impl Facts {
+    /// The same without names.
+    #[must_use]
+    pub fn anonymous(mut self) -> Facts {
+        let mut hosts = BTreeMap::new();
+        for name in self.osds.iter().map(|it| &it.host).chain(self.hosts.iter().map(|it| &it.name)) {
+            let next = format!("host{}", hosts.len() + 1);
+            hosts.entry(name.clone()).or_insert(next);
+        }
+        let host = |name: &str| hosts.get(name).cloned().unwrap_or_else(|| "host0".to_owned());
+        let is_known = |name: &str| {
+            [16, 18, 20].iter().any(|it| OptionTable::near(*it).is_some_and(|t| t.find(name).is_some()))
+        };
+        self.cluster.fsid = None;
+        self.cluster.config.retain(|entry| is_known(&entry.key));
+        for entry in &mut self.cluster.config {
+            if let Some(name) = entry.mask.strip_prefix("host:") {
+                entry.mask = format!("host:{}", host(name));
+            }
+        }
+        self.cluster.unknown_keys.clear();
+        for osd in &mut self.osds {
+            osd.host = host(&osd.host);
+            osd.options.retain(|name, _| is_known(name));
+            osd.log_errors = None;
+        }
+        for it in &mut self.hosts {
+            it.name = host(&it.name);
+            it.krbd = None;
+            it.crypt = None;
+        }
+        self.disks.iter_mut().for_each(|it| it.host = host(&it.host));
+        self.nics.iter_mut().for_each(|it| it.host = host(&it.host));
+        for (at, pool) in self.pools.iter_mut().enumerate() {
+            pool.name = format!("pool{}", at + 1);
+        }
+        for (at, image) in self.images.iter_mut().enumerate() {
+            (image.pool, image.name) = ("pool".to_owned(), format!("image{}", at + 1));
+        }
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            (client.host, client.name) = (host(&client.host), format!("client{}", at + 1));
+            client.options.retain(|name, _| is_known(name));
+        }
+        for (at, cache) in self.caches.iter_mut().enumerate() {
+            (cache.host, cache.name, cache.core) =
+                (host(&cache.host), format!("cache{}", at + 1), "core".to_owned());
+        }
+        // Its words may name anything.
+        self.unseen.clear();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::{Client, Cluster, Entry, Facts, Host, Osd, Pool, Setting, Unseen};
+
+    #[test]
+    fn no_name_is_left() {
+        let entry = |key: &str, mask: &str| Entry {
+            who: "osd".into(),
+            mask: mask.into(),
+            key: key.into(),
+            value: "1".into(),
+        };
+        let osd = Osd {
+            host: "secret1".into(),
+            options: [("public_addr", "10.0.0.1"), ("osd_max_backfills", "1")]
+                .map(|(name, value)| (name.to_owned(), Setting::new(value, "file")))
+                .into(),
+            ..Osd::default()
+        };
+        let facts = Facts {
+            cluster: Cluster {
+                fsid: Some("secret".into()),
+                config: vec![entry("osd_max_backfills", "host:secret1"), entry("mon_host", "")],
+                ..Cluster::default()
+            },
+            osds: vec![osd],
+            hosts: vec![Host { name: "secret2".into(), ..Host::default() }],
+            pools: vec![Pool { name: "secret".into(), ..Pool::default() }],
+            clients: vec![Client { name: "secret".into(), host: "secret3".into(), ..Client::default() }],
+            unseen: vec![Unseen { what: "host secret".into(), why: "x".into() }],
+            ..Facts::default()
+        };
+        let text = serde_json::to_string(&facts.anonymous()).expect("JSON");
+        for word in ["secret", "10.0.0.1", "mon_host"] {
+            assert!(!text.contains(word), "{word}: {text}");
+        }
+        assert!(text.contains("osd_max_backfills") && text.contains("host:host1"));
+    }
+}

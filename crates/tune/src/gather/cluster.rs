@@ -1,0 +1,255 @@
+//! Facts of the cluster and of its pools, by commands to monitors and the manager.
+
+use super::asked::{Asked, major};
+use super::osds;
+use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, Pool, Unknown};
+use crate::rules::OptionTable;
+use loligo_ceph::commands::{CommandClient, Recipient};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Asks a cluster: its part of the facts, with the options of `names` in each OSD.
+pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
+    let mut asked = Asked { client, unseen: Vec::new() };
+    let status = asked.monitors("the cluster's state", &json!({"prefix": "status", "format": "json"}));
+    let map = asked.monitors("the map of OSDs", &json!({"prefix": "osd dump", "format": "json"}));
+    let mut cluster = Cluster { reached: map.is_some() || status.is_some(), ..Cluster::default() };
+    if let Some(status) = &status {
+        health(&mut cluster, status);
+    }
+    if let Some(map) = &map {
+        flags(&mut cluster, map);
+    }
+    if let Some(versions) = asked.monitors("versions", &json!({"prefix": "versions", "format": "json"})) {
+        releases(&mut cluster, &versions);
+    }
+    if let Some(dump) =
+        asked.monitors("the configuration", &json!({"prefix": "config dump", "format": "json"}))
+    {
+        cluster.config = entries(&dump);
+    }
+    cluster.unknown_keys = unknown(&cluster);
+    if let Some(said) =
+        asked.monitors("features of clients", &json!({"prefix": "features", "format": "json"}))
+    {
+        cluster.clients = clients(&said);
+    }
+    if let Some(said) = asked.manager("the balancer", &json!({"prefix": "balancer status", "format": "json"}))
+    {
+        let mode = said["mode"].as_str().unwrap_or_default().to_owned();
+        cluster.balancer = Some(Balancer { active: said["active"] == true, mode });
+    }
+    // A cluster without the module has no such command.
+    let orchestrator = client.send(Recipient::Manager, &json!({"prefix": "orch status", "format": "json"}));
+    cluster.orchestrator = Some(orchestrator.ok().map_or_else(String::new, |said| {
+        let said: Value = serde_json::from_str(&said).unwrap_or_default();
+        said["backend"].as_str().unwrap_or_default().to_owned()
+    }));
+    let mut osds = Vec::new();
+    let mut pools = Vec::new();
+    if let Some(map) = &map {
+        osds = osds::look(&mut asked, map, names);
+        pools = self::pools(&mut asked, map, osds.iter().filter(|osd| osd.r#in).count());
+    }
+    Facts { cluster, osds, pools, unseen: asked.unseen, ..Facts::default() }
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn health(cluster: &mut Cluster, status: &Value) {
+    cluster.fsid = text(&status["fsid"]);
+    cluster.health = text(&status["health"]["status"]);
+    cluster.checks =
+        status["health"]["checks"].as_object().map_or_else(Vec::new, |it| it.keys().cloned().collect());
+    cluster.mons = status["monmap"]["num_mons"].as_i64();
+}
+
+fn flags(cluster: &mut Cluster, map: &Value) {
+    cluster.fsid = text(&map["fsid"]).or(cluster.fsid.take());
+    cluster.require_osd_release = text(&map["require_osd_release"]);
+    cluster.min_compat_client = text(&map["require_min_compat_client"]);
+    let set = map["flags_set"].as_array().into_iter().flatten();
+    cluster.flags = set.filter_map(text).collect();
+}
+
+fn releases(cluster: &mut Cluster, versions: &Value) {
+    let mut of_all = BTreeSet::new();
+    for (kind, said) in versions.as_object().into_iter().flatten().filter(|(kind, _)| *kind != "overall") {
+        let counts: BTreeMap<String, i64> = said
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(version, count)| (version.clone(), count.as_i64().unwrap_or(0)))
+            .collect();
+        of_all.extend(counts.keys().cloned());
+        if !counts.is_empty() {
+            cluster.versions.insert(kind.clone(), counts);
+        }
+    }
+    cluster.release = of_all.iter().filter_map(|version| major(version)).min();
+    cluster.mixed = Some(of_all.len() > 1);
+}
+
+fn entries(dump: &Value) -> Vec<Entry> {
+    let all = dump.as_array().into_iter().flatten().map(|entry| Entry {
+        who: text(&entry["section"]).unwrap_or_default(),
+        mask: text(&entry["mask"]).unwrap_or_default(),
+        key: text(&entry["name"]).unwrap_or_default(),
+        value: text(&entry["value"]).unwrap_or_default(),
+    });
+    all.collect()
+}
+
+/// Entries whose option is not in the release's table, of kinds that the table has whole.
+fn unknown(cluster: &Cluster) -> Vec<Unknown> {
+    let Some(table) = cluster.release.and_then(OptionTable::near) else { return Vec::new() };
+    // The tables have what matters for speed, and not every option: a name is unknown if an older table has it and this one has not.
+    let older = [16, 18].into_iter().filter_map(OptionTable::near);
+    let older: Vec<&OptionTable> = older.collect();
+    let is_gone = |entry: &&Entry| {
+        table.find(&entry.key).is_none() && older.iter().any(|table| table.find(&entry.key).is_some())
+    };
+    let gone = cluster.config.iter().filter(is_gone);
+    gone.map(|entry| Unknown { who: entry.whole_who(), key: entry.key.clone() }).collect()
+}
+
+fn clients(said: &Value) -> Option<Clients> {
+    /// Releases whose clients have all that 18's have, in Ceph's words.
+    const NEW: [&str; 3] = ["reef", "squid", "tentacle"];
+    let of_clients = said["client"].as_array()?;
+    let is_new = |entry: &Value| entry["release"].as_str().is_some_and(|release| NEW.contains(&release));
+    Some(Clients { all_reef: of_clients.iter().all(is_new) })
+}
+
+fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
+    let usage =
+        asked.monitors("use of pools", &json!({"prefix": "df", "format": "json"})).unwrap_or_default();
+    let scaling =
+        asked.manager("targets of pools", &json!({"prefix": "osd pool autoscale-status", "format": "json"}));
+    let rules = asked.monitors("CRUSH rules", &json!({"prefix": "osd crush rule dump", "format": "json"}));
+    let all = map["pools"].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
+    let mut pools = Vec::new();
+    for said in all {
+        let id = said["pool"].as_i64().unwrap_or(-1);
+        let find = |list: &Value, key: &str| {
+            list.as_array()
+                .into_iter()
+                .flatten()
+                .find(|it| it[key].as_i64() == Some(id))
+                .cloned()
+                .unwrap_or_default()
+        };
+        let used = find(&usage["pools"], "id");
+        let scaled = scaling.as_ref().map(|it| find(it, "pool_id")).unwrap_or_default();
+        let rule = rules.iter().flat_map(|it| it.as_array().into_iter().flatten());
+        let rule =
+            rule.into_iter().find(|rule| rule["rule_id"] == said["crush_rule"]).cloned().unwrap_or_default();
+        let (size, pg_num) = (said["size"].as_i64().unwrap_or(0), said["pg_num"].as_i64().unwrap_or(0));
+        let is_erasure = said["type"].as_i64() == Some(3);
+        let ec = if is_erasure { erasure(asked, &said) } else { None };
+        pools.push(Pool {
+            name: text(&said["pool_name"]).unwrap_or_default(),
+            id,
+            kind: if is_erasure { "erasure" } else { "replicated" }.to_owned(),
+            size,
+            min_size: said["min_size"].as_i64().unwrap_or(0),
+            pg_num,
+            pg_target: scaled["pg_num_final"].as_i64(),
+            autoscale: text(&said["pg_autoscale_mode"]),
+            bulk: Some(has_flag(&said, "bulk")),
+            applications: said["application_metadata"]
+                .as_object()
+                .map_or_else(Vec::new, |it| it.keys().cloned().collect()),
+            compression_mode: text(&said["options"]["compression_mode"]).or(Some("none".to_owned())),
+            compression_algorithm: text(&said["options"]["compression_algorithm"]),
+            ec,
+            read_balance_score: said["read_balance"]["score_acting"].as_f64(),
+            class: class(&rule),
+            failure_domain: domain(&rule),
+            bytes: used["stats"]["stored"].as_i64(),
+            objects: used["stats"]["objects"].as_i64(),
+            pgs_per_osd: (osds > 0).then(|| (pg_num * size) as f64 / osds as f64),
+        });
+    }
+    pools
+}
+
+fn has_flag(pool: &Value, flag: &str) -> bool {
+    pool["flags_names"].as_str().is_some_and(|flags| flags.split(',').any(|it| it == flag))
+}
+
+fn erasure(asked: &mut Asked<'_>, pool: &Value) -> Option<Erasure> {
+    let name = pool["erasure_code_profile"].as_str()?;
+    let command = json!({"prefix": "osd erasure-code-profile get", "name": name, "format": "json"});
+    let said = asked.monitors(&format!("the profile {name}"), &command)?;
+    let number = |key: &str| said[key].as_str().and_then(|it| it.parse().ok()).unwrap_or(0);
+    Some(Erasure {
+        plugin: text(&said["plugin"]).unwrap_or_default(),
+        technique: text(&said["technique"]).unwrap_or_default(),
+        k: number("k"),
+        m: number("m"),
+        optimizations: has_flag(pool, "ec_optimizations"),
+    })
+}
+
+/// The device class that a rule takes: `default~hdd`.
+fn class(rule: &Value) -> Option<String> {
+    let steps = rule["steps"].as_array()?;
+    let take = steps.iter().find(|step| step["op"] == "take")?;
+    let (_, class) = take["item_name"].as_str()?.split_once('~')?;
+    Some(class.to_owned())
+}
+
+/// The type of bucket that a rule spreads copies over.
+fn domain(rule: &Value) -> Option<String> {
+    let steps = rule["steps"].as_array()?;
+    let choose =
+        steps.iter().rev().find(|step| step["op"].as_str().is_some_and(|op| op.starts_with("choose")))?;
+    text(&choose["type"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_an_upgrade_are_mixed_and_the_oldest_counts() {
+        let mut cluster = Cluster::default();
+        let versions = json!({
+            "mon": {"ceph version 18.2.7 (x) reef (stable)": 3},
+            "osd": {"ceph version 16.2.15 (x) pacific (stable)": 2, "ceph version 18.2.7 (x) reef (stable)": 4},
+            "rgw": {},
+            "overall": {"ceph version 16.2.15 (x) pacific (stable)": 2}
+        });
+        releases(&mut cluster, &versions);
+        assert_eq!((cluster.release, cluster.mixed), (Some(16), Some(true)));
+        assert_eq!(cluster.versions.len(), 2);
+    }
+
+    #[test]
+    fn a_rule_says_its_class_and_what_it_spreads_over() {
+        let rule = json!({"steps": [
+            {"op": "take", "item": -2, "item_name": "default~hdd"},
+            {"op": "chooseleaf_firstn", "num": 0, "type": "host"},
+            {"op": "emit"}
+        ]});
+        assert_eq!(class(&rule).as_deref(), Some("hdd"));
+        assert_eq!(domain(&rule).as_deref(), Some("host"));
+        assert_eq!(class(&json!({"steps": [{"op": "take", "item_name": "default"}]})), None);
+    }
+
+    #[test]
+    fn entries_have_their_masks() {
+        let dump = json!([
+            {"section": "osd", "name": "osd_max_backfills", "value": "8", "mask": "class:hdd", "level": "advanced"},
+            {"section": "global", "name": "osd_recovery_sleep", "value": "0.1", "mask": ""}
+        ]);
+        let all = entries(&dump);
+        assert_eq!(
+            (all[0].whole_who(), all[1].whole_who()),
+            ("osd/class:hdd".to_owned(), "global".to_owned())
+        );
+    }
+}

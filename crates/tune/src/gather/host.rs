@@ -1,0 +1,389 @@
+//! Facts of one host, read from the files of its kernel. The folder of those files may be a recorded tree of another machine.
+
+use super::lists::{chosen, numbers};
+use super::{disks, nics};
+use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
+use loligo_block::host_files::HostFiles;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Values of sysctl that rules name.
+const SYSCTL: [&str; 24] = [
+    "fs.aio-max-nr",
+    "fs.file-max",
+    "kernel.numa_balancing",
+    "kernel.pid_max",
+    "kernel.threads-max",
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.core.default_qdisc",
+    "net.core.netdev_budget",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.rps_sock_flow_entries",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_mtu_probing",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_wmem",
+    "vm.dirty_background_bytes",
+    "vm.dirty_bytes",
+    "vm.min_free_kbytes",
+    "vm.swappiness",
+    "vm.zone_reclaim_mode",
+];
+
+/// The folder of the first processor.
+const CPU0: &str = "/sys/devices/system/cpu/cpu0";
+
+/// What one host says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostReport {
+    /// The host.
+    pub host: Host,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// Its interfaces.
+    pub nics: Vec<Nic>,
+    /// The rest.
+    pub unseen: Vec<Unseen>,
+}
+
+/// The name of the host whose files lie under `root`, without its domain.
+pub fn host_name(root: &Path) -> Option<String> {
+    let name = HostFiles::new(root).read("/proc/sys/kernel/hostname")?;
+    Some(name.split('.').next().unwrap_or(&name).to_owned())
+}
+
+/// Looks at the host whose files lie under `root`, which OSDs call `name`.
+pub fn look(root: &Path, name: &str) -> HostReport {
+    let files = HostFiles::new(root);
+    let mut unseen = Vec::new();
+    let host = host(&files, name, &mut unseen);
+    HostReport { host, disks: disks::look(&files, name), nics: nics::look(&files, name), unseen }
+}
+
+fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
+    let cpuinfo = files.read("/proc/cpuinfo").unwrap_or_default();
+    let sysctl: BTreeMap<String, String> = SYSCTL
+        .iter()
+        .filter_map(|key| {
+            let value = files.read(format!("/proc/sys/{}", key.replace('.', "/")))?;
+            Some(((*key).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+        })
+        .collect();
+    let container = is_container(files);
+    if container == Some(true) {
+        unseen.push(Unseen {
+            what: format!("host {name}"),
+            why: "this program runs in a container: disks, interrupts and other processes of the host may not be seen. Run it on the \
+                  host, or give the container /proc, /sys and the host's network"
+                .to_owned(),
+        });
+    }
+    let (cores, sockets) = topology(files);
+    let cpus = online(files);
+    let has_cpus = files.has(CPU0);
+    Host {
+        name: name.to_owned(),
+        reached: true,
+        arch: arch(files),
+        kernel: kernel(files),
+        smt: cpus.as_ref().zip(cores).map(|(cpus, cores)| cpus.len() as i64 > cores),
+        cpus,
+        cores,
+        sockets,
+        numa: nodes(files),
+        cpu_flags: flags(&cpuinfo),
+        governor: has_cpus
+            .then(|| files.read(format!("{CPU0}/cpufreq/scaling_governor")).unwrap_or_default()),
+        epp: has_cpus
+            .then(|| files.read(format!("{CPU0}/cpufreq/energy_performance_preference")).unwrap_or_default()),
+        cstate_max_latency_us: idle(files),
+        memory: memory(files),
+        thp: files.read("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|it| chosen(&it)),
+        sysctl,
+        osds: Vec::new(),
+        converged: Some(
+            programs(files).any(|it| it.starts_with("qemu-") || it == "libvirtd") || has_rbd(files),
+        ),
+        container,
+        irqbalance: Some(programs(files).any(|it| it == "irqbalance")),
+        tuned: Some(files.read("/etc/tuned/active_profile").unwrap_or_default()),
+        iommu: iommu(files),
+        mitigations: files.read("/proc/cmdline").map(|line| {
+            let is_off = line.split_whitespace().any(|word| word == "mitigations=off");
+            if is_off { "off".to_owned() } else { "on".to_owned() }
+        }),
+        ceph: ceph(files),
+        krbd: Some(mapped(files)),
+        aio_nr: files.number("/proc/sys/fs/aio-nr").map(|it| it as i64),
+        crypt: Some(crypt(files)),
+        ..Host::default()
+    }
+}
+
+/// The names of programs that run. Those of another container are seen as well, where `/proc` is the host's.
+fn programs(files: &HostFiles) -> impl Iterator<Item = String> + '_ {
+    let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    files
+        .names("/proc")
+        .into_iter()
+        .filter(is_process)
+        .filter_map(|pid| files.read(format!("/proc/{pid}/comm")))
+}
+
+fn is_container(files: &HostFiles) -> Option<bool> {
+    let by_file = files.has("/.dockerenv") || files.has("/run/.containerenv");
+    let by_init = files
+        .read("/proc/1/environ")
+        .is_some_and(|text| text.split('\0').any(|entry| entry.starts_with("container=")));
+    Some(by_file || by_init)
+}
+
+fn arch(files: &HostFiles) -> Option<String> {
+    if let Some(arch) = files.read("/proc/sys/kernel/arch") {
+        return Some(arch);
+    }
+    // Kernels before 6.1 do not say it there.
+    let cpuinfo = files.read("/proc/cpuinfo")?;
+    if cpuinfo.contains("CPU implementer") {
+        return Some("aarch64".to_owned());
+    }
+    cpuinfo.contains("vendor_id").then(|| "x86_64".to_owned())
+}
+
+fn kernel(files: &HostFiles) -> Option<Kernel> {
+    let version = files.read("/proc/sys/kernel/osrelease")?;
+    let mut parts = version.split(['.', '-']);
+    let mut number = || parts.next()?.parse::<i64>().ok();
+    let (major, minor) = (number()?, number()?);
+    Some(Kernel { major, minor, page_size: page_size(files), version })
+}
+
+/// The size of pages, by the map of a process: a recorded tree has that of its own machine.
+fn page_size(files: &HostFiles) -> Option<i64> {
+    let smaps = files.read("/proc/self/smaps").or_else(|| files.read("/proc/1/smaps"))?;
+    let line = smaps.lines().find(|line| line.starts_with("KernelPageSize:"))?;
+    let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+fn online(files: &HostFiles) -> Option<Vec<i64>> {
+    Some(numbers(&files.read("/sys/devices/system/cpu/online")?))
+}
+
+/// Cores and sockets.
+fn topology(files: &HostFiles) -> (Option<i64>, Option<i64>) {
+    let Some(list) = files.read("/sys/devices/system/cpu/online") else { return (None, None) };
+    let mut cores = std::collections::BTreeSet::new();
+    let mut sockets = std::collections::BTreeSet::new();
+    for cpu in numbers(&list) {
+        let at = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+        let package = files.read(format!("{at}/physical_package_id"));
+        if let Some(siblings) = files.read(format!("{at}/thread_siblings_list")) {
+            cores.insert(siblings);
+        }
+        sockets.extend(package);
+    }
+    let count = |set: &std::collections::BTreeSet<String>| (!set.is_empty()).then_some(set.len() as i64);
+    (count(&cores), count(&sockets))
+}
+
+fn nodes(files: &HostFiles) -> Option<Vec<Node>> {
+    let at = "/sys/devices/system/node";
+    let list = files.read(format!("{at}/online"))?;
+    let node = |id: i64| {
+        let meminfo = files.read(format!("{at}/node{id}/meminfo")).unwrap_or_default();
+        let kib = meminfo
+            .lines()
+            .find(|line| line.contains("MemTotal:"))
+            .and_then(|line| line.split_whitespace().nth(3)?.parse::<i64>().ok());
+        let cpus = numbers(&files.read(format!("{at}/node{id}/cpulist")).unwrap_or_default());
+        Node { id, cpus, memory: kib.unwrap_or(0) << 10 }
+    };
+    Some(numbers(&list).into_iter().map(node).collect())
+}
+
+fn flags(cpuinfo: &str) -> Option<Vec<String>> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"))?;
+    Some(line.split_once(':')?.1.split_whitespace().map(str::to_owned).collect())
+}
+
+fn idle(files: &HostFiles) -> Option<i64> {
+    let at = format!("{CPU0}/cpuidle");
+    if !files.has(CPU0) {
+        return None;
+    }
+    let on = files
+        .names(&at)
+        .into_iter()
+        .filter(|state| files.number(format!("{at}/{state}/disable")).unwrap_or(0) == 0)
+        .filter_map(|state| files.number(format!("{at}/{state}/latency")));
+    Some(on.max().unwrap_or(0) as i64)
+}
+
+fn memory(files: &HostFiles) -> Option<Memory> {
+    let meminfo = files.read("/proc/meminfo")?;
+    let of = |key: &str| {
+        let line = meminfo.lines().find(|line| line.split(':').next() == Some(key))?;
+        Some(line.split_whitespace().nth(1)?.parse::<i64>().ok()? << 10)
+    };
+    let swap_total = of("SwapTotal").unwrap_or(0);
+    Some(Memory {
+        total: of("MemTotal")?,
+        available: of("MemAvailable")?,
+        swap_total,
+        swap_used: swap_total - of("SwapFree").unwrap_or(swap_total),
+    })
+}
+
+fn iommu(files: &HostFiles) -> Option<String> {
+    if !files.has("/sys/class/iommu") {
+        return None;
+    }
+    if files.names("/sys/class/iommu").is_empty() {
+        return Some("off".to_owned());
+    }
+    let groups = files.names("/sys/kernel/iommu_groups");
+    let kinds = groups.iter().filter_map(|it| files.read(format!("/sys/kernel/iommu_groups/{it}/type")));
+    let is_translated = kinds.into_iter().any(|kind| kind.starts_with("DMA"));
+    Some(if is_translated { "translated" } else { "pt" }.to_owned())
+}
+
+/// Folders that Ceph's plugins are installed in.
+const LIBRARIES: [&str; 4] =
+    ["/usr/lib64/ceph", "/usr/lib/ceph", "/usr/lib/x86_64-linux-gnu/ceph", "/usr/lib/aarch64-linux-gnu/ceph"];
+
+fn ceph(files: &HostFiles) -> Option<CephBuild> {
+    let folder = LIBRARIES.iter().find(|folder| files.has(format!("{folder}/erasure-code")))?;
+    let plugins: Vec<String> = files
+        .names(format!("{folder}/erasure-code"))
+        .iter()
+        .filter_map(|name| name.strip_prefix("libec_")?.strip_suffix(".so").map(str::to_owned))
+        .collect();
+    let status = files.read("/var/lib/dpkg/status").unwrap_or_default();
+    let package = status.split("\n\n").find(|part| part.starts_with("Package: ceph-osd\n"));
+    let version = package.and_then(|part| part.lines().find_map(|line| line.strip_prefix("Version: ")));
+    Some(CephBuild {
+        version: version.unwrap_or_default().to_owned(),
+        build_type: None,
+        package: version.map(|version| {
+            let is_distribution = ["+ds", "deb", "ubuntu"].iter().any(|word| version.contains(word));
+            if is_distribution { "distribution" } else { "upstream-deb" }.to_owned()
+        }),
+        isal: Some(plugins.iter().any(|plugin| plugin == "isa")),
+        crc: crc(files),
+        ec_plugins: Some(plugins),
+    })
+}
+
+/// The instructions that Ceph's CRC32C takes on these processors (its `common/crc32c.cc`).
+fn crc(files: &HostFiles) -> Option<String> {
+    let flags = flags(&files.read("/proc/cpuinfo")?)?;
+    let has = |flag: &str| flags.iter().any(|it| it == flag);
+    let code = if has("sse4_2") && has("pclmulqdq") {
+        "pclmul"
+    } else if has("sse4_2") {
+        "sse4.2"
+    } else if has("crc32") {
+        "armv8"
+    } else {
+        "software"
+    };
+    Some(code.to_owned())
+}
+
+fn has_rbd(files: &HostFiles) -> bool {
+    files.names("/sys/block").iter().any(|name| name.starts_with("rbd"))
+}
+
+fn mapped(files: &HostFiles) -> Vec<Krbd> {
+    let names = files.names("/sys/block").into_iter().filter(|name| name.starts_with("rbd"));
+    names
+        .map(|name| {
+            let id = name.trim_start_matches("rbd");
+            let options = files.read(format!("/sys/bus/rbd/devices/{id}/config_info")).unwrap_or_default();
+            let queue = files.number(format!("/sys/block/{name}/queue/nr_requests")).unwrap_or(0);
+            Krbd { name, nr_requests: queue as i64, options }
+        })
+        .collect()
+}
+
+fn crypt(files: &HostFiles) -> Vec<Crypt> {
+    let all = files.names("/sys/block").into_iter().filter_map(|name| {
+        let uuid = files.read(format!("/sys/block/{name}/dm/uuid"))?;
+        uuid.starts_with("CRYPT-").then_some(())?;
+        Some(Crypt {
+            device: files.read(format!("/sys/block/{name}/dm/name"))?,
+            rotational: files.number(format!("/sys/block/{name}/queue/rotational")) == Some(1),
+            // The table alone says it, and only root may read that.
+            workqueues: true,
+        })
+    });
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree with these files.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (path, text) in files {
+            let path = dir.path().join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
+            std::fs::write(path, text).expect("a file");
+        }
+        dir
+    }
+
+    const NODE: &str = "/sys/devices/system/node";
+
+    #[test]
+    fn a_machine_of_two_nodes_is_read() {
+        let dir = tree(&[
+            ("/proc/sys/kernel/osrelease", "6.1.0-21-arm64\n"),
+            ("/proc/self/smaps", "0000 r-xp\nKernelPageSize:       64 kB\n"),
+            ("/proc/cpuinfo", "processor : 0\nFeatures : fp asimd aes pmull crc32\nCPU implementer : 0x48\n"),
+            ("/proc/meminfo", "MemTotal: 1024 kB\nMemAvailable: 512 kB\nSwapTotal: 8 kB\nSwapFree: 6 kB\n"),
+            ("/sys/devices/system/cpu/online", "0-3\n"),
+            (&format!("{NODE}/online"), "0-1\n"),
+            (&format!("{NODE}/node0/cpulist"), "0-1\n"),
+            (&format!("{NODE}/node1/cpulist"), "2-3\n"),
+            (&format!("{NODE}/node1/meminfo"), "Node 1 MemTotal:       2048 kB\n"),
+            ("/proc/sys/vm/swappiness", "60\n"),
+            ("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+        ]);
+        let host = look(dir.path(), "n1").host;
+        assert_eq!(host.arch.as_deref(), Some("aarch64"));
+        let kernel = host.kernel.expect("a kernel");
+        assert_eq!((kernel.major, kernel.minor, kernel.page_size), (6, 1, Some(65536)));
+        let numa = host.numa.expect("nodes");
+        assert_eq!((numa.len(), &numa[1].cpus[..], numa[1].memory), (2, &[2, 3][..], 2 << 20));
+        assert_eq!(host.memory.map(|it| (it.total, it.swap_used)), Some((1 << 20, 2 << 10)));
+        assert_eq!(host.sysctl.get("vm.swappiness").map(String::as_str), Some("60"));
+        assert_eq!(host.thp.as_deref(), Some("madvise"));
+        assert_eq!((host.cpus, host.governor, host.ceph), (Some(vec![0, 1, 2, 3]), None, None));
+    }
+
+    #[test]
+    fn an_empty_tree_says_nothing() {
+        let dir = tree(&[]);
+        let report = look(dir.path(), "n1");
+        assert_eq!((report.host.cpus, report.host.memory, report.disks.len()), (None, None, 0));
+    }
+
+    #[test]
+    fn a_container_is_named_as_one() {
+        let dir = tree(&[("/run/.containerenv", "")]);
+        let report = look(dir.path(), "n1");
+        assert_eq!(report.host.container, Some(true));
+        assert!(report.unseen[0].why.contains("container"));
+    }
+}

@@ -1,0 +1,7 @@
+//! The tuner: facts of a cluster and its hosts, rules as data, and plans with reason and evidence.
+
+pub mod expression;
+pub mod facts;
+pub mod gather;
+pub mod plan;
+pub mod rules;

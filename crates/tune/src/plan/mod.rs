@@ -1,0 +1,8 @@
+//! A plan: what the rules say of these facts, with the present value of each thing that is to be changed.
+
+mod document;
+mod now;
+mod weigh;
+
+pub use document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
+pub use now::{Now, Running};

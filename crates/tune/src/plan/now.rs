@@ -1,0 +1,117 @@
+//! The present value of a thing that a rule would change, and its source.
+
+use crate::facts::{Entry, Facts, Osd};
+use crate::rules::Target;
+use serde::{Deserialize, Serialize};
+
+/// A present value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Now {
+    /// The value at the very place; nothing: none is set there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+    /// Values that daemons run with, each with its source, where it is an option of daemons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Running>,
+}
+
+/// A value that daemons run with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Running {
+    /// The value.
+    pub value: String,
+    /// Its source: `default`, `file`, `mon`.
+    pub source: String,
+    /// Numbers of the OSDs.
+    pub osds: Vec<i64>,
+}
+
+/// The entry of the configuration database at `who`, which may have a mask.
+pub(super) fn entry<'a>(facts: &'a Facts, who: &str, key: &str) -> Option<&'a Entry> {
+    facts.cluster.config.iter().find(|entry| entry.key == key && entry.whole_who() == who)
+}
+
+/// The present value of `key` at `who`; nothing where it cannot be told.
+pub(super) fn now(facts: &Facts, target: Target, who: &str, key: &str) -> Option<Now> {
+    match target {
+        Target::Config => {
+            let set = entry(facts, who, key).map(|entry| entry.value.clone());
+            Some(Now { set, runs: running(facts, who, key) })
+        }
+        Target::File => Some(Now { set: None, runs: running(facts, who, key) }),
+        Target::Sysctl => {
+            let host = facts.host(who)?;
+            Some(Now { set: Some(host.sysctl.get(key)?.clone()), runs: Vec::new() })
+        }
+        _ => None,
+    }
+}
+
+fn running(facts: &Facts, who: &str, key: &str) -> Vec<Running> {
+    let mut all: Vec<Running> = Vec::new();
+    for osd in facts.osds.iter().filter(|osd| is_of(osd, who)) {
+        let Some(setting) = osd.options.get(key) else { continue };
+        match all.iter_mut().find(|it| it.value == setting.value && it.source == setting.source) {
+            Some(same) => same.osds.push(osd.id),
+            None => all.push(Running {
+                value: setting.value.clone(),
+                source: setting.source.clone(),
+                osds: vec![osd.id],
+            }),
+        }
+    }
+    all
+}
+
+/// True if a value at `who` is one for this OSD.
+pub(super) fn is_of(osd: &Osd, who: &str) -> bool {
+    let (section, mask) = who.split_once('/').unwrap_or((who, ""));
+    let by_section = matches!(section, "global" | "osd") || section == format!("osd.{}", osd.id);
+    let by_mask = match mask.split_once(':') {
+        None => true,
+        Some(("class", class)) => osd.class.as_deref() == Some(class),
+        Some(("host", host)) => osd.host == host,
+        Some(_) => false,
+    };
+    by_section && by_mask
+}
+
+/// True if two values are the same to Ceph: `1` and `true`, `0.1` and `0.100000`.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    if one == other {
+        return true;
+    }
+    if let (Ok(one), Ok(other)) = (one.parse::<f64>(), other.parse::<f64>()) {
+        return (one - other).abs() <= f64::EPSILON * one.abs().max(other.abs());
+    }
+    let truth = |value: &str| match value {
+        "1" | "true" | "yes" => Some(true),
+        "0" | "false" | "no" => Some(false),
+        _ => None,
+    };
+    truth(one).is_some() && truth(one) == truth(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_with_a_mask_is_for_some_osds() {
+        let osd = Osd { id: 3, class: Some("hdd".into()), host: "n1".into(), ..Osd::default() };
+        for who in ["global", "osd", "osd.3", "osd/class:hdd", "osd/host:n1", "global/class:hdd"] {
+            assert!(is_of(&osd, who), "{who}");
+        }
+        for who in ["mon", "osd.33", "osd/class:ssd", "osd/host:n11", "client", "osd/rack:r1"] {
+            assert!(!is_of(&osd, who), "{who}");
+        }
+    }
+
+    #[test]
+    fn values_are_the_same_as_ceph_takes_them() {
+        assert!(is_same("1", "true") && is_same("0.1", "0.100000") && is_same("4096", "4096.0"));
+        assert!(!is_same("1", "2") && !is_same("true", "false") && !is_same("wpq", "mclock_scheduler"));
+    }
+}

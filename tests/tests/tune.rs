@@ -1,0 +1,142 @@
+//! `loligo tune` on a real cluster: what it sees there, and what it makes of leftovers of older advice.
+
+use loligo_tests::lab::{Lab, good, until};
+use loligo_tests::server::program;
+use loligo_tests::skip::{installed, skip};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// `loligo tune ARGS`.
+fn tune(args: &[&str]) -> Output {
+    Command::new(program()).arg("tune").args(args).output().expect("the program runs")
+}
+
+fn json(out: Output) -> Value {
+    serde_json::from_slice(&good(out).stdout).expect("JSON")
+}
+
+/// The proposal of a rule.
+fn proposal<'a>(plan: &'a Value, rule: &str) -> Option<&'a Value> {
+    plan["proposals"].as_array().expect("proposals").iter().find(|it| it["rule"] == rule)
+}
+
+/// OSDs of the lab restarted with mClock, the scheduler of releases from 17 on.
+fn with_mclock(lab: &Lab) -> Value {
+    let set = "ceph config set osd osd_op_queue mclock_scheduler; ceph config set osd.0 osd_max_backfills 8";
+    good(lab.sh(set));
+    facts(lab)
+}
+
+fn facts(lab: &Lab) -> Value {
+    let conf = lab.dir.join("ceph.conf");
+    json(tune(&["facts", "--conf", conf.to_str().expect("a path"), "--json"]))
+}
+
+/// Plans from a file with these facts; nobody is asked.
+fn plan(dir: &Path, facts: &Value) -> Value {
+    let file = dir.join("facts.json");
+    std::fs::write(&file, facts.to_string()).expect("a file");
+    json(tune(&["plan", "--facts", file.to_str().expect("a path"), "--json"]))
+}
+
+#[test]
+fn leftovers_on_a_real_cluster_are_seen_with_their_source() {
+    if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
+        return skip(
+            "the tuner on a cluster",
+            "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
+        );
+    }
+    let lab = Lab::new("tune");
+    let dir = tempfile::tempdir().expect("a folder");
+    good(lab.up(&["--osds", "2", "--replicas", "2", "--osd-size", "5g"]));
+    good(
+        lab.sh(
+            "ceph config set osd osd_max_backfills 8; ceph config set osd/class:hdd osd_recovery_sleep 0.5",
+        ),
+    );
+    let backfills = |facts: &Value| facts["osds"][0]["backfills_max"].clone();
+    until("the reservers admit eight", Duration::from_secs(30), || backfills(&facts(&lab)) == 8);
+    let seen = facts(&lab);
+    assert_eq!(
+        (&seen["cluster"]["reached"], &seen["cluster"]["health"]),
+        (&Value::Bool(true), &Value::from("HEALTH_OK"))
+    );
+    let osd = &seen["osds"][0];
+    let option = |name: &str| (osd["options"][name]["value"].clone(), osd["options"][name]["source"].clone());
+    assert_eq!(option("osd_max_backfills"), ("8".into(), "mon".into()));
+    assert_eq!(option("osd_objectstore").1, "file");
+    assert_eq!(option("osd_memory_target").1, "default");
+    assert!(osd["up"] == true && osd["tcmalloc"].is_boolean() && osd["pgs"].as_i64() > Some(0), "{osd}");
+    let masked =
+        seen["cluster"]["config"].as_array().expect("entries").iter().any(|it| it["mask"] == "class:hdd");
+    assert!(masked, "{}", seen["cluster"]["config"]);
+    assert!(seen["hosts"][0]["memory"]["total"].as_i64() > Some(0), "{}", seen["hosts"]);
+
+    let plan = plan(dir.path(), &seen);
+    let limits = proposal(&plan, "OSD-09").expect("a limit of recovery that was raised");
+    let change = &limits["changes"][0];
+    assert_eq!(
+        (&change["key"], &change["now"]["set"], &change["value"]),
+        (&"osd_max_backfills".into(), &"8".into(), &"1".into())
+    );
+    assert_eq!(change["now"]["runs"][0]["source"], "mon");
+    let refused = plan["findings"].as_array().expect("findings").iter().any(|it| it["rule"] == "OSD-13");
+    assert!(refused, "two copies are named: {}", plan["findings"]);
+
+    // Set, and not yet so: daemons say what they run with.
+    let pending = with_mclock(&lab);
+    assert_eq!(pending["osds"][0]["scheduler"], seen["osds"][0]["scheduler"]);
+
+    let anonymous = good(tune(&[
+        "facts",
+        "--conf",
+        &lab.dir.join("ceph.conf").display().to_string(),
+        "--anonymous",
+        "--json",
+    ]));
+    let text = String::from_utf8_lossy(&anonymous.stdout).into_owned();
+    let [host, fsid] = [&seen["osds"][0]["host"], &seen["cluster"]["fsid"]]
+        .map(|it| it.as_str().expect("a name").to_owned());
+    assert!(
+        !text.contains(&fsid) && !text.contains(&format!("\"{host}\"")),
+        "names are left: {host}, {fsid}"
+    );
+
+    // A cluster that does not let this client in is no reason to guess.
+    let keyring = dir.path().join("keyring");
+    std::fs::write(&keyring, "[client.admin]\n\tkey = AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==\n")
+        .expect("a file");
+    let conf = lab.dir.join("ceph.conf").display().to_string();
+    let refused = tune(&["plan", "--conf", &conf, "--keyring", &keyring.display().to_string()]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("--keyring"), "{why}");
+    good(lab.run("down", &[]));
+}
+
+#[test]
+fn a_host_alone_is_looked_at_and_an_unknown_rule_refused() {
+    let seen = json(tune(&["facts", "--no-cluster", "--json"]));
+    assert_eq!(seen["cluster"]["reached"], false);
+    assert!(seen["hosts"][0]["cpus"].as_array().is_some_and(|all| !all.is_empty()), "{}", seen["hosts"]);
+    let refused = tune(&["explain", "XX-99"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let one = json(tune(&["explain", "mem-01", "--json"]));
+    assert_eq!(one["id"], "MEM-01");
+    let all = json(tune(&["explain", "--json"]));
+    assert!(all.as_array().is_some_and(|all| all.len() >= 130));
+}
+
+#[test]
+fn facts_of_another_shape_are_refused_with_the_mend() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("facts.json");
+    for text in ["", "[]", "{\"version\": 1}", "{\"version\": 7, \"taken\": 0, \"cluster\": {}}"] {
+        std::fs::write(&file, text).expect("a file");
+        let refused = tune(&["plan", "--facts", file.to_str().expect("a path")]);
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && why.contains("facts.json"), "{text}: {why}");
+    }
+}
