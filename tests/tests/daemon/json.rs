@@ -5,12 +5,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 27] = [
     "cache-show",
     "config-check",
     "config-show",
     "daemon",
     "doctor",
+    "tune",
     "inspect",
     "lab-array",
     "lab-cache-status",
