@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Inspect a cluster and its hosts, and propose settings with reason and evidence
 ///
-/// Nothing is changed by any of these commands. A fact that cannot be told makes a rule unknown; it is never guessed.
+/// Nothing is changed by any of these commands. A missing fact makes a rule unknown. It is never guessed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   See what could be better on this cluster and this host:
@@ -62,7 +62,7 @@ struct FactsArgs {
     json: bool,
 }
 
-/// Where facts come from.
+/// The sources of facts.
 #[derive(Debug, clap::Args)]
 struct From {
     /// The cluster's configuration [default: $CEPH_CONF or /etc/ceph/ceph.conf]

@@ -25,7 +25,7 @@ fn list_of(names: &[String]) -> String {
     if names.len() > NAMED { format!("{shown} and {} more", names.len() - NAMED) } else { shown }
 }
 
-/// What one host says of itself.
+/// The report of one host.
 pub(super) fn report(report: &HostReport) -> String {
     let mut text = host(&report.host);
     for disk in &report.disks {

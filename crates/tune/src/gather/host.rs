@@ -39,7 +39,7 @@ const SYSCTL: [&str; 24] = [
 /// The folder of the first processor.
 const CPU0: &str = "/sys/devices/system/cpu/cpu0";
 
-/// What one host says of itself.
+/// The report of one host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostReport {

@@ -1,4 +1,4 @@
-//! What hosts say is joined with what the cluster says of its OSDs.
+//! Joins the reports of hosts with the cluster's word on its OSDs.
 
 use super::host::HostReport;
 use crate::facts::{Facts, Unseen};
@@ -40,7 +40,7 @@ mod tests {
     use crate::facts::{Disk, Host, Osd};
 
     #[test]
-    fn osds_find_their_host_and_disk_and_a_host_that_was_not_asked_is_named() {
+    fn osds_find_host_and_disk_and_a_missing_host_is_named() {
         let osd = |id, host: &str, device: &str| Osd {
             id,
             host: host.into(),
