@@ -2,7 +2,7 @@
 
 use crate::facts::Unseen;
 use loligo_ceph::commands::{CommandClient, Recipient};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A cluster that is asked, with what it did not say.
 #[derive(Debug)]
@@ -12,24 +12,26 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Asks `to`. An answer that is refused, or is no JSON, is noted as not seen.
-    pub(super) fn ask(&mut self, to: Recipient, what: &str, command: &Value) -> Option<Value> {
-        match ask(self.client, to, command) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.unseen.push(Unseen { what: what.to_owned(), why });
-                None
-            }
-        }
+    /// Asks the monitors. An answer that is refused, or is no JSON, is noted as not seen.
+    pub(super) fn monitors(&mut self, what: &str, prefix: &str) -> Option<Value> {
+        self.ask(Recipient::Monitors, what, command(prefix))
     }
 
-    pub(super) fn monitors(&mut self, what: &str, command: &Value) -> Option<Value> {
-        self.ask(Recipient::Monitors, what, command)
+    /// The same of the manager.
+    pub(super) fn manager(&mut self, what: &str, prefix: &str) -> Option<Value> {
+        self.ask(Recipient::Manager, what, command(prefix))
     }
 
-    pub(super) fn manager(&mut self, what: &str, command: &Value) -> Option<Value> {
-        self.ask(Recipient::Manager, what, command)
+    /// The same of `to`, by a command with more words.
+    pub(super) fn ask(&mut self, to: Recipient, what: &str, command: Value) -> Option<Value> {
+        let said = ask(self.client, to, &command);
+        said.map_err(|why| self.unseen.push(Unseen { what: what.to_owned(), why })).ok()
     }
+}
+
+/// The command that begins with `prefix` and wants JSON.
+pub(super) fn command(prefix: &str) -> Value {
+    json!({"prefix": prefix, "format": "json"})
 }
 
 /// The answer to a command, as JSON.
@@ -42,4 +44,10 @@ pub(super) fn ask(client: &CommandClient, to: Recipient, command: &Value) -> Res
 pub(super) fn major(version: &str) -> Option<i64> {
     let number = version.strip_prefix("ceph version ").unwrap_or(version);
     number.split('.').next()?.parse().ok()
+}
+
+/// The entry of `list` whose `key` is `id`; null where there is none.
+pub(super) fn by_id<'a>(list: &'a Value, key: &str, id: i64) -> &'a Value {
+    let mut entries = list.as_array().into_iter().flatten();
+    entries.find(|entry| entry[key].as_i64() == Some(id)).unwrap_or(&Value::Null)
 }

@@ -1,6 +1,6 @@
 //! Facts of the cluster and of its pools, by commands to monitors and the manager.
 
-use super::asked::{Asked, major};
+use super::asked::{Asked, by_id, command, major};
 use super::osds;
 use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, Pool, Unknown};
 use crate::rules::OptionTable;
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Asks a cluster: its part of the facts, with the options of `names` in each OSD.
 pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
     let mut asked = Asked { client, unseen: Vec::new() };
-    let status = asked.monitors("the cluster's state", &json!({"prefix": "status", "format": "json"}));
-    let map = asked.monitors("the map of OSDs", &json!({"prefix": "osd dump", "format": "json"}));
+    let status = asked.monitors("the cluster's state", "status");
+    let map = asked.monitors("the map of OSDs", "osd dump");
     let mut cluster = Cluster { reached: map.is_some() || status.is_some(), ..Cluster::default() };
     if let Some(status) = &status {
         health(&mut cluster, status);
@@ -20,27 +20,22 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
     if let Some(map) = &map {
         flags(&mut cluster, map);
     }
-    if let Some(versions) = asked.monitors("versions", &json!({"prefix": "versions", "format": "json"})) {
+    if let Some(versions) = asked.monitors("versions", "versions") {
         releases(&mut cluster, &versions);
     }
-    if let Some(dump) =
-        asked.monitors("the configuration", &json!({"prefix": "config dump", "format": "json"}))
-    {
+    if let Some(dump) = asked.monitors("the configuration", "config dump") {
         cluster.config = entries(&dump);
     }
     cluster.unknown_keys = unknown(&cluster);
-    if let Some(said) =
-        asked.monitors("features of clients", &json!({"prefix": "features", "format": "json"}))
-    {
+    if let Some(said) = asked.monitors("features of clients", "features") {
         cluster.clients = clients(&said);
     }
-    if let Some(said) = asked.manager("the balancer", &json!({"prefix": "balancer status", "format": "json"}))
-    {
+    if let Some(said) = asked.manager("the balancer", "balancer status") {
         let mode = said["mode"].as_str().unwrap_or_default().to_owned();
         cluster.balancer = Some(Balancer { active: said["active"] == true, mode });
     }
     // A cluster without the module has no such command.
-    let orchestrator = client.send(Recipient::Manager, &json!({"prefix": "orch status", "format": "json"}));
+    let orchestrator = client.send(Recipient::Manager, &command("orch status"));
     cluster.orchestrator = Some(orchestrator.ok().map_or_else(String::new, |said| {
         let said: Value = serde_json::from_str(&said).unwrap_or_default();
         said["backend"].as_str().unwrap_or_default().to_owned()
@@ -124,31 +119,17 @@ fn clients(said: &Value) -> Option<Clients> {
 }
 
 fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
-    let usage =
-        asked.monitors("use of pools", &json!({"prefix": "df", "format": "json"})).unwrap_or_default();
-    let scaling =
-        asked.manager("targets of pools", &json!({"prefix": "osd pool autoscale-status", "format": "json"}));
-    let rules = asked.monitors("CRUSH rules", &json!({"prefix": "osd crush rule dump", "format": "json"}));
-    let all = map["pools"].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
+    let usage = asked.monitors("use of pools", "df").unwrap_or_default();
+    let scaling = asked.manager("targets of pools", "osd pool autoscale-status").unwrap_or_default();
+    let rules = asked.monitors("CRUSH rules", "osd crush rule dump").unwrap_or_default();
     let mut pools = Vec::new();
-    for said in all {
+    for said in map["pools"].as_array().into_iter().flatten() {
         let id = said["pool"].as_i64().unwrap_or(-1);
-        let find = |list: &Value, key: &str| {
-            list.as_array()
-                .into_iter()
-                .flatten()
-                .find(|it| it[key].as_i64() == Some(id))
-                .cloned()
-                .unwrap_or_default()
-        };
-        let used = find(&usage["pools"], "id");
-        let scaled = scaling.as_ref().map(|it| find(it, "pool_id")).unwrap_or_default();
-        let rule = rules.iter().flat_map(|it| it.as_array().into_iter().flatten());
-        let rule =
-            rule.into_iter().find(|rule| rule["rule_id"] == said["crush_rule"]).cloned().unwrap_or_default();
+        let (used, scaled) = (by_id(&usage["pools"], "id", id), by_id(&scaling, "pool_id", id));
+        let rule = said["crush_rule"].as_i64().map_or(&Value::Null, |rule| by_id(&rules, "rule_id", rule));
         let (size, pg_num) = (said["size"].as_i64().unwrap_or(0), said["pg_num"].as_i64().unwrap_or(0));
         let is_erasure = said["type"].as_i64() == Some(3);
-        let ec = if is_erasure { erasure(asked, &said) } else { None };
+        let ec = if is_erasure { erasure(asked, said) } else { None };
         pools.push(Pool {
             name: text(&said["pool_name"]).unwrap_or_default(),
             id,
@@ -158,7 +139,7 @@ fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
             pg_num,
             pg_target: scaled["pg_num_final"].as_i64(),
             autoscale: text(&said["pg_autoscale_mode"]),
-            bulk: Some(has_flag(&said, "bulk")),
+            bulk: Some(has_flag(said, "bulk")),
             applications: said["application_metadata"]
                 .as_object()
                 .map_or_else(Vec::new, |it| it.keys().cloned().collect()),
@@ -166,8 +147,8 @@ fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
             compression_algorithm: text(&said["options"]["compression_algorithm"]),
             ec,
             read_balance_score: said["read_balance"]["score_acting"].as_f64(),
-            class: class(&rule),
-            failure_domain: domain(&rule),
+            class: class(rule),
+            failure_domain: domain(rule),
             bytes: used["stats"]["stored"].as_i64(),
             objects: used["stats"]["objects"].as_i64(),
             pgs_per_osd: (osds > 0).then(|| (pg_num * size) as f64 / osds as f64),
@@ -183,7 +164,7 @@ fn has_flag(pool: &Value, flag: &str) -> bool {
 fn erasure(asked: &mut Asked<'_>, pool: &Value) -> Option<Erasure> {
     let name = pool["erasure_code_profile"].as_str()?;
     let command = json!({"prefix": "osd erasure-code-profile get", "name": name, "format": "json"});
-    let said = asked.monitors(&format!("the profile {name}"), &command)?;
+    let said = asked.ask(Recipient::Monitors, &format!("the profile {name}"), command)?;
     let number = |key: &str| said[key].as_str().and_then(|it| it.parse().ok()).unwrap_or(0);
     Some(Erasure {
         plugin: text(&said["plugin"]).unwrap_or_default(),

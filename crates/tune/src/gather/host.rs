@@ -5,7 +5,7 @@ use super::{disks, nics};
 use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
 use loligo_block::host_files::HostFiles;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Values of sysctl that rules name.
@@ -69,6 +69,8 @@ pub fn look(root: &Path, name: &str) -> HostReport {
 
 fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
     let cpuinfo = files.read("/proc/cpuinfo").unwrap_or_default();
+    let cpu_flags = flags(&cpuinfo);
+    let programs = programs(files);
     let sysctl: BTreeMap<String, String> = SYSCTL
         .iter()
         .filter_map(|key| {
@@ -85,20 +87,21 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
                 .to_owned(),
         });
     }
-    let (cores, sockets) = topology(files);
     let cpus = online(files);
+    let (cores, sockets) = topology(files, cpus.as_deref().unwrap_or_default());
     let has_cpus = files.has(CPU0);
     Host {
         name: name.to_owned(),
         reached: true,
-        arch: arch(files),
+        arch: arch(files, &cpuinfo),
         kernel: kernel(files),
         smt: cpus.as_ref().zip(cores).map(|(cpus, cores)| cpus.len() as i64 > cores),
         cpus,
         cores,
         sockets,
         numa: nodes(files),
-        cpu_flags: flags(&cpuinfo),
+        ceph: ceph(files, cpu_flags.as_deref()),
+        cpu_flags,
         governor: has_cpus
             .then(|| files.read(format!("{CPU0}/cpufreq/scaling_governor")).unwrap_or_default()),
         epp: has_cpus
@@ -109,17 +112,16 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
         sysctl,
         osds: Vec::new(),
         converged: Some(
-            programs(files).any(|it| it.starts_with("qemu-") || it == "libvirtd") || has_rbd(files),
+            programs.iter().any(|it| it.starts_with("qemu-") || it == "libvirtd") || has_rbd(files),
         ),
         container,
-        irqbalance: Some(programs(files).any(|it| it == "irqbalance")),
+        irqbalance: Some(programs.iter().any(|it| it == "irqbalance")),
         tuned: Some(files.read("/etc/tuned/active_profile").unwrap_or_default()),
         iommu: iommu(files),
         mitigations: files.read("/proc/cmdline").map(|line| {
             let is_off = line.split_whitespace().any(|word| word == "mitigations=off");
             if is_off { "off".to_owned() } else { "on".to_owned() }
         }),
-        ceph: ceph(files),
         krbd: Some(mapped(files)),
         aio_nr: files.number("/proc/sys/fs/aio-nr").map(|it| it as i64),
         crypt: Some(crypt(files)),
@@ -128,13 +130,14 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
 }
 
 /// The names of programs that run. Those of another container are seen as well, where `/proc` is the host's.
-fn programs(files: &HostFiles) -> impl Iterator<Item = String> + '_ {
+fn programs(files: &HostFiles) -> Vec<String> {
     let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
     files
         .names("/proc")
         .into_iter()
         .filter(is_process)
         .filter_map(|pid| files.read(format!("/proc/{pid}/comm")))
+        .collect()
 }
 
 fn is_container(files: &HostFiles) -> Option<bool> {
@@ -145,12 +148,11 @@ fn is_container(files: &HostFiles) -> Option<bool> {
     Some(by_file || by_init)
 }
 
-fn arch(files: &HostFiles) -> Option<String> {
+fn arch(files: &HostFiles, cpuinfo: &str) -> Option<String> {
     if let Some(arch) = files.read("/proc/sys/kernel/arch") {
         return Some(arch);
     }
     // Kernels before 6.1 do not say it there.
-    let cpuinfo = files.read("/proc/cpuinfo")?;
     if cpuinfo.contains("CPU implementer") {
         return Some("aarch64".to_owned());
     }
@@ -178,11 +180,9 @@ fn online(files: &HostFiles) -> Option<Vec<i64>> {
 }
 
 /// Cores and sockets.
-fn topology(files: &HostFiles) -> (Option<i64>, Option<i64>) {
-    let Some(list) = files.read("/sys/devices/system/cpu/online") else { return (None, None) };
-    let mut cores = std::collections::BTreeSet::new();
-    let mut sockets = std::collections::BTreeSet::new();
-    for cpu in numbers(&list) {
+fn topology(files: &HostFiles, cpus: &[i64]) -> (Option<i64>, Option<i64>) {
+    let (mut cores, mut sockets) = (BTreeSet::new(), BTreeSet::new());
+    for cpu in cpus {
         let at = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
         let package = files.read(format!("{at}/physical_package_id"));
         if let Some(siblings) = files.read(format!("{at}/thread_siblings_list")) {
@@ -190,7 +190,7 @@ fn topology(files: &HostFiles) -> (Option<i64>, Option<i64>) {
         }
         sockets.extend(package);
     }
-    let count = |set: &std::collections::BTreeSet<String>| (!set.is_empty()).then_some(set.len() as i64);
+    let count = |set: &BTreeSet<String>| (!set.is_empty()).then_some(set.len() as i64);
     (count(&cores), count(&sockets))
 }
 
@@ -259,7 +259,7 @@ fn iommu(files: &HostFiles) -> Option<String> {
 const LIBRARIES: [&str; 4] =
     ["/usr/lib64/ceph", "/usr/lib/ceph", "/usr/lib/x86_64-linux-gnu/ceph", "/usr/lib/aarch64-linux-gnu/ceph"];
 
-fn ceph(files: &HostFiles) -> Option<CephBuild> {
+fn ceph(files: &HostFiles, cpu_flags: Option<&[String]>) -> Option<CephBuild> {
     let folder = LIBRARIES.iter().find(|folder| files.has(format!("{folder}/erasure-code")))?;
     let plugins: Vec<String> = files
         .names(format!("{folder}/erasure-code"))
@@ -277,14 +277,13 @@ fn ceph(files: &HostFiles) -> Option<CephBuild> {
             if is_distribution { "distribution" } else { "upstream-deb" }.to_owned()
         }),
         isal: Some(plugins.iter().any(|plugin| plugin == "isa")),
-        crc: crc(files),
+        crc: cpu_flags.map(crc),
         ec_plugins: Some(plugins),
     })
 }
 
 /// The instructions that Ceph's CRC32C takes on these processors (its `common/crc32c.cc`).
-fn crc(files: &HostFiles) -> Option<String> {
-    let flags = flags(&files.read("/proc/cpuinfo")?)?;
+fn crc(flags: &[String]) -> String {
     let has = |flag: &str| flags.iter().any(|it| it == flag);
     let code = if has("sse4_2") && has("pclmulqdq") {
         "pclmul"
@@ -295,7 +294,7 @@ fn crc(files: &HostFiles) -> Option<String> {
     } else {
         "software"
     };
-    Some(code.to_owned())
+    code.to_owned()
 }
 
 fn has_rbd(files: &HostFiles) -> bool {

@@ -1,44 +1,33 @@
 //! Facts of OSDs: of each its options with their sources, and the structures that show what acts.
 
-use super::asked::{Asked, ask, major};
+use super::asked::{Asked, ask, by_id, command, major};
 use crate::facts::{Database, Osd, Perf, Setting, Unseen};
 use loligo_ceph::commands::{CommandClient, Recipient};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// OSDs that are asked at a time.
 const AT_ONCE: usize = 8;
 
 pub(super) fn look(asked: &mut Asked<'_>, map: &Value, names: &BTreeSet<String>) -> Vec<Osd> {
-    let what = "data of OSDs";
-    let metadata = asked.ask(Recipient::Monitors, what, &json!({"prefix": "osd metadata", "format": "json"}));
-    let usage = asked.ask(Recipient::Manager, "use of OSDs", &json!({"prefix": "osd df", "format": "json"}));
-    let numa = asked.ask(
-        Recipient::Monitors,
-        "nodes of OSDs",
-        &json!({"prefix": "osd numa-status", "format": "json"}),
-    );
-    let numa = numa.map(|it| if it.is_array() { it } else { it["osds"].clone() });
+    let metadata = asked.monitors("data of OSDs", "osd metadata").unwrap_or_default();
+    let usage = asked.manager("use of OSDs", "osd df").unwrap_or_default();
+    let numa = asked.monitors("nodes of OSDs", "osd numa-status").unwrap_or_default();
+    let numa = if numa.is_array() { &numa } else { &numa["osds"] };
     let listed = map["osds"].as_array().into_iter().flatten();
     let mut osds: Vec<Osd> = listed
         .filter_map(|said| {
             let id = said["osd"].as_i64()?;
-            let by_id = |list: Option<&Value>, key: &str| {
-                let all = list.and_then(Value::as_array).into_iter().flatten();
-                all.into_iter().find(|it| it[key].as_i64() == Some(id)).cloned().unwrap_or_default()
-            };
-            let used = by_id(usage.as_ref().map(|it| &it["nodes"]), "id");
+            let (known, used) = (by_id(&metadata, "id", id), by_id(&usage["nodes"], "id", id));
             let is = |key: &str| said[key].as_i64() == Some(1);
-            let known = by_id(metadata.as_ref(), "id");
-            let mut osd = of_metadata(id, &known);
+            let mut osd = of_metadata(id, known);
             (osd.up, osd.r#in) = (is("up"), is("in"));
             osd.pgs = used["pgs"].as_i64();
             osd.used = used["kb_used"].as_i64().map(|kib| kib << 10);
             osd.class =
                 used["device_class"].as_str().or(known["default_device_class"].as_str()).map(str::to_owned);
-            nodes(&mut osd, &by_id(numa.as_ref(), "osd"));
+            nodes(&mut osd, by_id(numa, "osd", id));
             Some(osd)
         })
         .collect();
@@ -83,56 +72,50 @@ fn nodes(osd: &mut Osd, said: &Value) {
 
 /// Asks each OSD that is up; several at a time.
 fn ask_each(client: &CommandClient, osds: &mut [Osd], names: &BTreeSet<String>) -> Vec<Unseen> {
-    let next = AtomicUsize::new(0);
-    let unseen = Mutex::new(Vec::new());
-    let (all, count): (Vec<Mutex<&mut Osd>>, usize) = {
-        let all: Vec<_> = osds.iter_mut().map(Mutex::new).collect();
-        let count = all.len();
-        (all, count)
-    };
+    let threads = AT_ONCE.min(osds.len());
+    let (queue, unseen) = (Mutex::new(osds.iter_mut()), Mutex::new(Vec::new()));
+    let next = || queue.lock().next();
     let work = || {
-        while let Some(slot) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut osd = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        while let Some(osd) = next() {
+            let found = if osd.up { ask_one(client, osd, names) } else { vec!["it is down".to_owned()] };
             let what = format!("osd.{}", osd.id);
-            let found = if osd.up { ask_one(client, &mut osd, names) } else { vec!["it is down".to_owned()] };
-            let found = found.into_iter().map(|why| Unseen { what: what.clone(), why });
-            unseen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(found);
+            unseen.lock().extend(found.into_iter().map(|why| Unseen { what: what.clone(), why }));
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(count) {
+        for _ in 0..threads {
             scope.spawn(work);
         }
     });
-    unseen.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    unseen.into_inner()
 }
 
 /// Asks one; what it did not say.
 fn ask_one(client: &CommandClient, osd: &mut Osd, names: &BTreeSet<String>) -> Vec<String> {
     let to = Recipient::Osd(osd.id as u32);
     let mut unseen = Vec::new();
-    let mut said = |command: &Value| match ask(client, to, command) {
+    let mut said = |prefix: &str| match ask(client, to, &command(prefix)) {
         Ok(said) => Some(said),
         Err(why) => {
             unseen.push(why);
             None
         }
     };
-    let Some(all) = said(&json!({"prefix": "config show", "format": "json"})) else {
+    let Some(all) = said("config show") else {
         // One that is silent says nothing else, and each question takes its time.
         return unseen;
     };
-    let diff = said(&json!({"prefix": "config diff", "format": "json"})).unwrap_or_default();
+    let diff = said("config diff").unwrap_or_default();
     osd.options = options(&all, &diff["diff"], names);
-    let value = |name: &str| osd.options.get(name).or(None).map(|it| it.value.clone());
+    let value = |name: &str| osd.options.get(name).map(|it| it.value.clone());
     (osd.scheduler, osd.profile) = (value("osd_op_queue"), value("osd_mclock_profile"));
-    if let Some(said) = said(&json!({"prefix": "dump_recovery_reservations", "format": "json"})) {
+    if let Some(said) = said("dump_recovery_reservations") {
         osd.backfills_max = said["local_reservations"]["max_allowed"].as_i64();
     }
-    if let Some(said) = said(&json!({"prefix": "perf dump", "format": "json"})) {
+    if let Some(said) = said("perf dump") {
         counters(osd, &said);
     }
-    if let Some(said) = said(&json!({"prefix": "dump_mempools", "format": "json"})) {
+    if let Some(said) = said("dump_mempools") {
         let pools = if said["mempool"].is_object() { &said["mempool"]["by_pool"] } else { &said["by_pool"] };
         if let Some(perf) = &mut osd.perf {
             perf.pglog_bytes = pools["osd_pglog"]["bytes"].as_i64();
