@@ -101,8 +101,8 @@ impl Leases {
         all.map(|lease| lease.now()).max().unwrap_or(Hold::Valid)
     }
 
-    /// True if another host takes the volume over: its clients find it there, and an error would go to their users.
-    fn is_taken_over(&self) -> bool {
+    /// True if another controller can serve the volume: its clients find it there, and an error would go to their users.
+    fn has_partner(&self) -> bool {
         self.array.is_some()
     }
 }
@@ -239,7 +239,7 @@ impl Answers for Clients {
             // It was done for a core that is another's by now.
             Hold::Lost => {
                 reply.result = Err(ReqError::Shutdown);
-                if self.leases.is_taken_over() && !self.is_expelled {
+                if self.leases.has_partner() && !self.is_expelled {
                     self.expel();
                 }
             }

@@ -5,10 +5,10 @@
 use crate::facts::Facts;
 use cel::{Context, ExecutionError, Program, Value};
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// Sizes that expressions may name.
-const SIZES: [(&str, i64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+pub(crate) const SIZES: [(&str, i64); 4] =
+    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
 /// The reason why an expression has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,32 +126,29 @@ impl Scope {
     }
 
     fn add<T: Serialize>(&mut self, name: &str, value: &T) -> Result<(), NoAnswer> {
-        let value = cel::to_value(value).map_err(|why| NoAnswer::Broken(why.to_string()))?;
-        self.0.add_variable_from_value(name, value);
+        self.0.add_variable_from_value(name, Shown::new(value)?.0);
         Ok(())
     }
 
     /// Has expressions see one subject, with its host and its release.
+    pub fn look_at(&mut self, subject: &Shown, host: &Shown, release: Option<i64>) {
+        self.0.add_variable_from_value("it", subject.0.clone());
+        self.0.add_variable_from_value("host", host.0.clone());
+        self.0.add_variable_from_value("release", release.map_or(Value::Null, Value::Int));
+    }
+}
+
+/// An object as expressions see it. Made once for all rules: a copy of it is cheap.
+#[derive(Debug)]
+pub struct Shown(Value);
+
+impl Shown {
+    /// Shows `object` to expressions.
     ///
     /// # Errors
-    /// If it cannot be shown to expressions.
-    pub fn look_at<S: Serialize, H: Serialize>(
-        &mut self,
-        subject: &S,
-        host: Option<&H>,
-        release: Option<i64>,
-    ) -> Result<(), NoAnswer> {
-        self.add("it", subject)?;
-        let nothing: std::collections::BTreeMap<String, i64> = Default::default();
-        match host {
-            Some(host) => self.add("host", host)?,
-            None => self.add("host", &nothing)?,
-        }
-        match release {
-            Some(release) => self.0.add_variable_from_value("release", release),
-            None => self.0.add_variable_from_value("release", Value::Null),
-        }
-        Ok(())
+    /// If it has what they do not know.
+    pub fn new<T: Serialize>(object: &T) -> Result<Shown, NoAnswer> {
+        cel::to_value(object).map(Shown).map_err(|why| NoAnswer::Broken(why.to_string()))
     }
 }
 
@@ -197,28 +194,20 @@ impl Template {
     /// # Errors
     /// If one has no answer.
     pub fn fill(&self, scope: &Scope) -> Result<String, NoAnswer> {
-        let mut out = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Value(expression) => out.push_str(&expression.text(scope)?),
-            }
-        }
-        Ok(out)
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => Ok(text.clone()),
+            Piece::Value(expression) => expression.text(scope),
+        };
+        self.0.iter().map(piece).collect()
     }
 
     /// The same for people: a fact that is missing is a question mark.
     pub fn show(&self, scope: &Scope) -> String {
-        self.0.iter().fold(String::new(), |mut out, piece| {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Value(expression) => {
-                    let said = expression.shown(scope).unwrap_or_else(|_| "?".to_owned());
-                    let _ = write!(out, "{said}");
-                }
-            }
-            out
-        })
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Value(expression) => expression.shown(scope).unwrap_or_else(|_| "?".to_owned()),
+        };
+        self.0.iter().map(piece).collect()
     }
 }
 
@@ -236,7 +225,9 @@ mod tests {
 
     fn scope(facts: &Facts) -> Scope {
         let mut scope = Scope::new(facts, "rbd-random", "iops").expect("a scope");
-        scope.look_at(&facts.osds[0], facts.host("n1"), Some(18)).expect("a subject");
+        let [osd, host] =
+            [Shown::new(&facts.osds[0]), Shown::new(&facts.hosts[0])].map(|it| it.expect("an object"));
+        scope.look_at(&osd, &host, Some(18));
         scope
     }
 

@@ -57,6 +57,13 @@ fn with_limit(annex: &str) -> Option<String> {
     }
 }
 
+/// The value of an option in the cluster's own configuration, of which `set` is the dump.
+fn option_of(set: &Value, who: &str, option: &str) -> Option<String> {
+    let mut entries = set.as_array().into_iter().flatten();
+    let entry = entries.find(|entry| entry["section"] == who && entry["name"] == option)?;
+    entry["value"].as_str().map(str::to_owned)
+}
+
 /// The options as they were before, so that they can be set back.
 #[derive(Debug, Serialize, Deserialize)]
 struct Before {
@@ -129,9 +136,10 @@ impl<'a> Cluster<'a> {
             commands.push(rule("chassis"));
         }
         let mut before = BTreeMap::new();
+        let set = self.json(&["config", "dump"])?;
         let left = |option: &str| self.leave.iter().any(|name| name == option);
         for (who, option, value) in OPTIONS.into_iter().filter(|(_, option, _)| !left(option)) {
-            let was = self.option(who, option)?;
+            let was = option_of(&set, who, option);
             if was.as_deref() != Some(value) {
                 before.insert(format!("{who}/{option}"), was);
                 commands.push(["config", "set", who, option, value].map(str::to_owned).to_vec());
@@ -141,7 +149,7 @@ impl<'a> Cluster<'a> {
             let who = format!("osd.{}", osd.id);
             let annex = self.run(&["config", "get", &who, ANNEX])?;
             if let Some(value) = with_limit(&annex) {
-                before.insert(format!("{who}/{ANNEX}"), self.option(&who, ANNEX)?);
+                before.insert(format!("{who}/{ANNEX}"), option_of(&set, &who, ANNEX));
                 commands.push(["config", "set", &who, ANNEX, &value].map(str::to_owned).to_vec());
             }
         }
@@ -193,17 +201,6 @@ impl<'a> Cluster<'a> {
         let hosts = Side::BOTH.map(|side| &self.config.controller[&side].host);
         let placed = [Placed { host: hosts[0], osds: &osds[0] }, Placed { host: hosts[1], osds: &osds[1] }];
         Ok(moves(&tree, &self.config.pair, &placed))
-    }
-
-    /// The value of an option in the cluster's own configuration.
-    fn option(&self, who: &str, option: &str) -> Result<Option<String>> {
-        let all = self.json(&["config", "dump"])?;
-        let mut those = all
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|entry| entry["section"] == who && entry["name"] == option);
-        Ok(those.next().and_then(|entry| entry["value"].as_str()).map(str::to_owned))
     }
 
     fn carry_out(&self, commands: &[Vec<String>]) -> Result<Vec<Done>> {

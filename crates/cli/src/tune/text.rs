@@ -4,7 +4,7 @@ use loligo_log::one_line;
 use loligo_tune::facts::{Facts, Host, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
-use loligo_tune::rules::{Kind, Rule};
+use loligo_tune::rules::{Evidence, Kind, Rule};
 use std::fmt::Write as _;
 
 /// The note of a rule that a release has nothing to add to.
@@ -87,12 +87,7 @@ pub(super) fn facts(facts: &Facts) -> String {
         );
     }
     for osd in &facts.osds {
-        let set: Vec<String> = osd
-            .options
-            .iter()
-            .filter(|(_, setting)| setting.source != "default")
-            .map(|(name, setting)| format!("{name}={} ({})", setting.value, setting.source))
-            .collect();
+        let set = osd.options.values().filter(|setting| setting.source != "default").count();
         let _ = writeln!(
             text,
             "osd.{:<4} {}, {}, {}, class {}, {} PGs, scheduler {}, backfills {}, tcmalloc {}; {} options set",
@@ -105,7 +100,7 @@ pub(super) fn facts(facts: &Facts) -> String {
             some(osd.scheduler.as_ref()),
             some(osd.backfills_max),
             osd.tcmalloc.map_or("?", |it| if it { "yes" } else { "no" }),
-            set.len()
+            set
         );
     }
     for it in &facts.hosts {
@@ -163,25 +158,26 @@ pub(super) fn plan(plan: &Plan, facts: &Facts, verbose: bool) -> String {
 
 fn proposal(it: &Proposal, verbose: bool) -> String {
     let mut text = format!("{} {} ({})\n", it.rule, it.title, list_of(&it.subjects));
-    for change in &it.changes {
-        text.push_str(&self::change(change));
-    }
-    let mut line = |word: &str, what: &str| {
-        if !matches!(what, "" | AS_SAID) {
-            let _ = writeln!(text, "    {word}: {}", one_line(what.trim()));
-        }
-    };
-    line("why", &it.reason);
-    line("effect", &it.expect);
-    line("price", &it.cost);
-    line("note", &it.note);
+    text.extend(it.changes.iter().map(change));
+    let lines = [("why", &it.reason), ("effect", &it.expect), ("price", &it.cost), ("note", &it.note)];
+    text.extend(lines.map(|(word, what)| line(word, what)));
     if verbose {
-        line("see it", &it.verify);
-        for ground in &it.evidence {
-            line("evidence", &format!("{} ({})", ground.text, ground.source));
-        }
+        text.push_str(&line("see it", &it.verify));
+        text.push_str(&grounds(&it.evidence));
     }
     text
+}
+
+/// A line of an entry, if there is something to say.
+fn line(word: &str, what: &str) -> String {
+    match what {
+        "" | AS_SAID => String::new(),
+        what => format!("    {word}: {}\n", one_line(what.trim())),
+    }
+}
+
+fn grounds(all: &[Evidence]) -> String {
+    all.iter().map(|ground| line("evidence", &format!("{} ({})", ground.text, ground.source))).collect()
 }
 
 fn change(change: &Change) -> String {
@@ -205,18 +201,10 @@ fn now(now: &Now) -> String {
 
 fn finding(it: &Finding, verbose: bool) -> String {
     let mut text = format!("{} {} ({})\n", it.rule, it.title, list_of(&it.subjects));
-    let mut line = |word: &str, what: &str| {
-        if !matches!(what, "" | AS_SAID) {
-            let _ = writeln!(text, "    {word}: {}", one_line(what.trim()));
-        }
-    };
-    line("why", &it.reason);
-    line("price", &it.cost);
-    line("note", &it.note);
+    let lines = [("why", &it.reason), ("price", &it.cost), ("note", &it.note)];
+    text.extend(lines.map(|(word, what)| line(word, what)));
     if verbose {
-        for ground in &it.evidence {
-            line("evidence", &format!("{} ({})", ground.text, ground.source));
-        }
+        text.push_str(&grounds(&it.evidence));
     }
     text
 }

@@ -2,6 +2,7 @@
 
 mod document;
 mod now;
+mod subjects;
 mod weigh;
 
 pub use document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};

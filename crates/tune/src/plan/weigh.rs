@@ -2,9 +2,10 @@
 
 use super::document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
 use super::now::{Now, is_same, now};
+use super::subjects::{Object, Subjects};
 use crate::expression::{NoAnswer, Scope};
 use crate::facts::{Entry, Facts};
-use crate::rules::{CompiledRule, Kind, Rule, Rules, State, Subject, Target};
+use crate::rules::{CompiledRule, Kind, Rule, Rules, State, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of a rule on one subject.
@@ -25,11 +26,12 @@ impl Plan {
     /// # Errors
     /// If the facts cannot be shown to the rules.
     pub fn new(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer> {
-        plan(rules, facts, purpose)
+        weigh_all(rules, facts, purpose)
     }
 }
 
-fn plan(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer> {
+fn weigh_all(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer> {
+    let subjects = Subjects::new(facts)?;
     let mut scope = Scope::new(facts, purpose.workload.word(), purpose.goal.word())?;
     let mut plan = Plan {
         purpose,
@@ -54,13 +56,13 @@ fn plan(rules: &Rules, facts: &Facts, purpose: Purpose) -> Result<Plan, NoAnswer
         }
         let mut quiet = BTreeSet::new();
         let mut sum = Sum::default();
-        for subject in subjects(rule.subject, facts) {
-            subject.show(&mut scope, facts)?;
-            match weigh(compiled, facts, &subject, &scope) {
+        for object in subjects.of(rule.subject) {
+            scope.look_at(&object.it, subjects.host(object), object.release);
+            match weigh(compiled, facts, object, &scope) {
                 Verdict::Quiet(why) => {
                     quiet.insert(why);
                 }
-                verdict => sum.add(&subject.name, verdict),
+                verdict => sum.add(&object.name, verdict),
             }
         }
         if sum.is_empty() {
@@ -180,9 +182,9 @@ impl Sum {
     }
 }
 
-fn weigh(compiled: &CompiledRule, facts: &Facts, subject: &Object<'_>, scope: &Scope) -> Verdict {
+fn weigh(compiled: &CompiledRule, facts: &Facts, object: &Object<'_>, scope: &Scope) -> Verdict {
     let rule = &compiled.rule;
-    let release = subject.release.or(facts.cluster.release);
+    let release = object.release;
     let standing = release.and_then(|release| rule.release.get(&release.to_string()));
     let is_worth = match standing.map(|standing| standing.state) {
         Some(State::Absent) => false,
@@ -261,93 +263,4 @@ fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String,
             .collect(),
         _ => Vec::new(),
     }
-}
-
-/// One object that a rule is asked of.
-struct Object<'a> {
-    name: String,
-    host: Option<&'a str>,
-    release: Option<i64>,
-    what: What<'a>,
-}
-
-enum What<'a> {
-    Cluster(&'a crate::facts::Cluster),
-    Osd(&'a crate::facts::Osd),
-    Host(&'a crate::facts::Host),
-    Disk(&'a crate::facts::Disk),
-    Nic(&'a crate::facts::Nic),
-    Pool(&'a crate::facts::Pool),
-    Image(&'a crate::facts::Image),
-    Client(&'a crate::facts::Client),
-    Cache(&'a crate::facts::Cache),
-}
-
-impl Object<'_> {
-    fn show(&self, scope: &mut Scope, facts: &Facts) -> Result<(), NoAnswer> {
-        let host = self.host.and_then(|name| facts.host(name));
-        let release = self.release.or(facts.cluster.release);
-        match self.what {
-            What::Cluster(it) => scope.look_at(it, host, release),
-            What::Osd(it) => scope.look_at(it, host, release),
-            What::Host(it) => scope.look_at(it, host, release),
-            What::Disk(it) => scope.look_at(it, host, release),
-            What::Nic(it) => scope.look_at(it, host, release),
-            What::Pool(it) => scope.look_at(it, host, release),
-            What::Image(it) => scope.look_at(it, host, release),
-            What::Client(it) => scope.look_at(it, host, release),
-            What::Cache(it) => scope.look_at(it, host, release),
-        }
-    }
-}
-
-fn subjects(kind: Subject, facts: &Facts) -> Vec<Object<'_>> {
-    let object = |name: String, host, what| Object { name, host, release: None, what };
-    match kind {
-        Subject::Cluster => vec![object("cluster".to_owned(), None, What::Cluster(&facts.cluster))],
-        Subject::Osd => facts
-            .osds
-            .iter()
-            .map(|it| Object {
-                release: it.release,
-                ..object(format!("osd.{}", it.id), Some(&it.host), What::Osd(it))
-            })
-            .collect(),
-        Subject::Host => {
-            let of = |it| object(format!("host {}", host_name(it)), Some(host_name(it)), What::Host(it));
-            facts.hosts.iter().map(of).collect()
-        }
-        Subject::Disk => facts
-            .disks
-            .iter()
-            .map(|it| object(format!("disk {} of {}", it.name, it.host), Some(&it.host), What::Disk(it)))
-            .collect(),
-        Subject::Nic => facts
-            .nics
-            .iter()
-            .map(|it| object(format!("interface {} of {}", it.name, it.host), Some(&it.host), What::Nic(it)))
-            .collect(),
-        Subject::Pool => {
-            facts.pools.iter().map(|it| object(format!("pool {}", it.name), None, What::Pool(it))).collect()
-        }
-        Subject::Image => facts
-            .images
-            .iter()
-            .map(|it| object(format!("image {}/{}", it.pool, it.name), None, What::Image(it)))
-            .collect(),
-        Subject::Client => facts
-            .clients
-            .iter()
-            .map(|it| object(format!("client {} of {}", it.name, it.host), Some(&it.host), What::Client(it)))
-            .collect(),
-        Subject::Cache => facts
-            .caches
-            .iter()
-            .map(|it| object(format!("cache {} of {}", it.name, it.host), Some(&it.host), What::Cache(it)))
-            .collect(),
-    }
-}
-
-fn host_name(host: &crate::facts::Host) -> &str {
-    &host.name
 }

@@ -3,8 +3,7 @@
 use super::compiled::CompiledRule;
 use super::options::OptionTable;
 use super::rule::{Kind, Rule, State, Target};
-
-use crate::expression::{Expression, VARIABLES};
+use crate::expression::{Expression, SIZES, VARIABLES};
 use std::collections::BTreeSet;
 
 /// Releases that each rule must say something of.
@@ -72,7 +71,7 @@ pub(super) fn names(compiled: &CompiledRule) -> Result<(), String> {
 }
 
 fn is_size(name: &str) -> bool {
-    matches!(name, "KiB" | "MiB" | "GiB" | "TiB")
+    SIZES.iter().any(|(size, _)| *size == name)
 }
 
 /// True for a variable that a macro of the expression binds: `x` of `exists(x, ...)`.
