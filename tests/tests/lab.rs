@@ -70,12 +70,13 @@ fn three_osds_come_up_beside_another_lab_and_leave_nothing() {
 
 #[test]
 fn modelled_osds_are_as_slow_as_disks_and_their_fsyncs_arrive() {
-    if !at_length("lab on modelled disks") {
+    let what = "lab on modelled disks";
+    if !at_length(what) {
         return;
     }
-    let Some(_alone) = alone("lab on modelled disks") else { return };
+    let Some(_alone) = alone(what) else { return };
     if let Err(why) = fuse() {
-        return skip("lab on modelled disks", &why);
+        return skip(what, &why);
     }
     let lab = Lab::new("hdd");
     good(lab.up(&["--data", "hdd", "--osds", "2", "--replicas", "2", "--osd-size", "2g"]));
@@ -189,10 +190,11 @@ fn hosts_are_network_namespaces_and_go_with_the_lab() {
 
 #[test]
 fn a_cluster_comes_up_as_written_with_databases_apart() {
-    if !at_length("labs with databases apart") {
+    let what = "labs with databases apart";
+    if !at_length(what) {
         return;
     }
-    let Some(_alone) = alone("labs with databases apart") else { return };
+    let Some(_alone) = alone(what) else { return };
     let apart = |lab: &Lab| {
         let told = good(lab.sh("ceph osd metadata 0 --format json")).stdout;
         let osd: Value = serde_json::from_slice(&told).expect("JSON");

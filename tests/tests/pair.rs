@@ -89,13 +89,14 @@ fn faults_lose_nothing_and_late_writes_are_rejected() {
 
 #[test]
 fn writes_are_answered_durably_on_the_array() {
-    if !at_length("the write path of pairs") {
+    let what = "the write path of pairs";
+    if !at_length(what) {
         return;
     }
     if !installed("fio") {
-        return skip("the write path of pairs", "fio is missing: apt-get install fio");
+        return skip(what, "fio is missing: apt-get install fio");
     }
-    let Some(_alone) = alone("the write path of pairs") else { return };
+    let Some(_alone) = alone(what) else { return };
     let load = ["--figures", "5,sustained", "--sizes", "4k", "--patterns", "rand", "--link", "1g"];
     let small =
         ["--rounds", "1", "--seconds", "1", "--settle", "1", "--image-size", "256m", "--cache-size", "64m"];

@@ -2,7 +2,7 @@
 
 use crate::autopsy::autopsy;
 use loligo_tests::server::{Server, program};
-pub(crate) use loligo_tests::skip::is_long as long;
+pub(crate) use loligo_tests::skip::is_long;
 use loligo_tests::skip::{installed, root, skip};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::process::{Pid, Signal, kill_process};

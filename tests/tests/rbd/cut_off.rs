@@ -1,6 +1,6 @@
 //! Claims about a host that loses its network while others take its images over.
 
-use crate::cluster::{Cluster, long, shared};
+use crate::cluster::{Cluster, is_long, shared};
 use crate::site::{ESHUTDOWN, Image};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all};
 use loligo_tests::skip::skip;
@@ -92,7 +92,7 @@ fn round(cluster: &'static Cluster, number: u64) -> Option<()> {
 fn a_cut_off_host_acknowledges_nothing_after_its_lease() {
     let what = "a host that is cut off";
     let Some((cluster, _shared)) = shared(what) else { return };
-    for number in 0..if long() { 5 } else { 1 } {
+    for number in 0..if is_long() { 5 } else { 1 } {
         if round(cluster, number).is_none() {
             return skip(what, "needs root and iproute2");
         }

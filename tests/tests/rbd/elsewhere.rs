@@ -112,10 +112,10 @@ fn copies_a_moment(first: &Cluster, second: &Second, writer: &Writer, shadow: &K
 
 #[test]
 fn a_second_cluster_copies_moments_and_its_daemon_is_let_be() {
-    if !at_length("an image mirrored to a second cluster") {
+    let what = "an image mirrored to a second cluster";
+    if !at_length(what) {
         return;
     }
-    let what = "an image mirrored to a second cluster";
     let Some((cluster, _shared)) = shared(what) else { return };
     if !installed("rbd-mirror") {
         return skip(what, "rbd-mirror is missing: apt-get install rbd-mirror");

@@ -1,6 +1,6 @@
 //! Claims about a cluster that fails under a volume: what was acknowledged stays, and it goes on by itself.
 
-use crate::cluster::{Cluster, alone, long, wait_until};
+use crate::cluster::{Cluster, alone, is_long, wait_until};
 use crate::fio;
 use crate::site::{Image, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const BLOCKS: usize = 6000;
 
 fn fault(short: u64, in_life: u64) -> Duration {
-    Duration::from_secs(if long() { in_life } else { short })
+    Duration::from_secs(if is_long() { in_life } else { short })
 }
 
 /// A volume that is written to through `fault`, by a writer and by fio, flushed afterwards, and compared.
@@ -53,7 +53,7 @@ fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl Fn
 fn osds_that_die_or_stand_still_stop_no_writer() {
     let Some((cluster, _alone)) = alone("OSDs that fail") else { return };
     survives(cluster, "frozen", &[], |_, writer| {
-        for osd in ["osd.0", "osd.1", "osd.2"].iter().take(if long() { 3 } else { 1 }) {
+        for osd in ["osd.0", "osd.1", "osd.2"].iter().take(if is_long() { 3 } else { 1 }) {
             let frozen = cluster.freeze(&[osd]);
             std::thread::sleep(Duration::from_secs(1));
             writer.goes_on(500);
@@ -63,7 +63,7 @@ fn osds_that_die_or_stand_still_stop_no_writer() {
     });
     cluster.wait_clean();
     survives(cluster, "osd-killed", &[], |_, writer| {
-        for id in 0..if long() { 3 } else { 1 } {
+        for id in 0..if is_long() { 3 } else { 1 } {
             cluster.kill(&format!("osd.{id}"));
             writer.goes_on(2000);
             cluster.start("osd", &id.to_string());
@@ -114,10 +114,11 @@ fn a_full_pool_holds_destage_back_until_there_is_room_again() {
 
 #[test]
 fn a_start_that_meets_a_full_pool_says_so_and_ends() {
-    if !at_length("a start on a full pool") {
+    let what = "a start on a full pool";
+    if !at_length(what) {
         return;
     }
-    let Some((cluster, _alone)) = alone("a start on a full pool") else { return };
+    let Some((cluster, _alone)) = alone(what) else { return };
     let image = Image::new(cluster, "start-full");
     let site = image.site("a");
     cluster.rbd(&["bench", "--io-type", "write", "--io-size", "1M", "--io-total", "8M", &image.spec]);

@@ -1,6 +1,6 @@
 //! Claims about a service that dies after it has broken its predecessor's lock and before it has one of its own.
 
-use crate::cluster::{long, shared};
+use crate::cluster::{is_long, shared};
 use crate::driven::LeftOut;
 use crate::shadow::BLOCK;
 use crate::site::{Image, SIZE, Site};
@@ -106,7 +106,7 @@ fn a_start_that_died_between_two_locks_goes_on_if_undisturbed() {
         ("gap-noted", 1, false),
         ("gap-visited-at-once", 3, true),
     ];
-    for (name, skipped, somebody) in all.into_iter().take(if long() { 4 } else { 2 }) {
+    for (name, skipped, somebody) in all.into_iter().take(if is_long() { 4 } else { 2 }) {
         let image = Image::new(cluster, name);
         let site = image.site("a");
         let shadow = fresh();

@@ -1,7 +1,7 @@
 //! Claims about writes that a host still had under way when others took its image over, and about hosts that were cut off while
 //! nobody did. The cluster forgets here within seconds that a client was fenced; by default it takes an hour.
 
-use crate::cluster::{Frozen, alone, long, wait_until};
+use crate::cluster::{Frozen, alone, is_long, wait_until};
 use crate::driven::taken;
 use crate::shadow::BLOCK;
 use crate::site::{Image, SIZE, Site};
@@ -100,7 +100,7 @@ fn goes_on(image: &Image, first: &Site<'_>, server: Server, taker: Server) {
 fn a_host_that_was_cut_off_writes_nothing_late() {
     let what = "late writes of a host that was cut off";
     let Some((cluster, _alone)) = alone(what) else { return };
-    for round in 0..if long() { 5 } else { 1 } {
+    for round in 0..if is_long() { 5 } else { 1 } {
         let image = Image::new(cluster, &format!("late-cut{round}"));
         let first = image.site("first");
         let Some(server) = first.serve_on_client(&["--mode", "wt", "--lease", LEASE]) else {
@@ -119,7 +119,7 @@ fn a_host_that_was_cut_off_writes_nothing_late() {
 #[test]
 fn a_service_that_stood_still_writes_nothing_late() {
     let Some((cluster, _alone)) = alone("late writes of a service that stood still") else { return };
-    for round in 0..if long() { 5 } else { 1 } {
+    for round in 0..if is_long() { 5 } else { 1 } {
         let image = Image::new(cluster, &format!("late-still{round}"));
         let first = image.site("first");
         let server = first.serve(&["--mode", "wt", "--lease", LEASE]);
@@ -155,10 +155,10 @@ fn a_client_that_was_never_heard_is_silent_after_its_lease() {
 
 #[test]
 fn a_cut_that_nobody_used_ends_nothing() {
-    if !at_length("a cut that nobody used") {
+    let what = "a cut that nobody used";
+    if !at_length(what) {
         return;
     }
-    let what = "a cut that nobody used";
     let Some((cluster, _alone)) = alone(what) else { return };
     let image = Image::new(cluster, "unused-cut");
     let (site, shadow) = (image.site("a"), fresh());
@@ -169,7 +169,7 @@ fn a_cut_that_nobody_used_ends_nothing() {
     writer.goes_on(3000);
     let held = image.lock();
     let watchers = || cluster.rbd_json(&["status", &image.spec])["watchers"].as_array().map_or(0, Vec::len);
-    for _ in 0..if long() { 5 } else { 1 } {
+    for _ in 0..if is_long() { 5 } else { 1 } {
         let cut = cluster.cut_client_off();
         let begun = Instant::now();
         wait_until("the watch to end", || watchers() == 0);

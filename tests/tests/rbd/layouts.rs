@@ -1,7 +1,7 @@
 //! Claims about how the bytes of an image lie in its objects: whatever a stock client makes of sizes, stripes, pools and
 //! namespaces, it reads afterwards what was written.
 
-use crate::cluster::{Cluster, long, shared};
+use crate::cluster::{Cluster, is_long, shared};
 use crate::driven::{Driven, LeftOut};
 use crate::shadow::content;
 use crate::site::Image;
@@ -130,7 +130,7 @@ fn holds(cluster: &'static Cluster, number: usize, case: Case) {
     let (from, len) = (WINDOW, WINDOW + 3 * BLOCK);
     put(&mut model, from, &vec![0; len as usize]);
     driven.does(from, OpKind::WriteZeroes { len, unmap: true });
-    if in_stripes || long() {
+    if in_stripes || is_long() {
         let end = bytes - bytes % MIB - 5 * BLOCK - 512;
         driven.shrinks_to(end);
         model.truncate(end as usize);
@@ -156,7 +156,7 @@ fn a_stock_client_reads_what_was_written_in_every_layout() {
     }
     cluster.wait_clean();
     cluster.rbd(&["namespace", "create", "--pool", "rbd", "--namespace", "layouts"]);
-    let cases = if long() { all() } else { MANY.to_vec() };
+    let cases = if is_long() { all() } else { MANY.to_vec() };
     let next = AtomicUsize::new(0);
     std::thread::scope(|s| {
         for _ in 0..BESIDE {

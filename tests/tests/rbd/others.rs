@@ -1,7 +1,7 @@
 //! Claims about what others do to an image while it is somebody's core: it is gone along with, or refused with the reason, and
 //! the volume goes on.
 
-use crate::cluster::{Cluster, long, shared, wait_until};
+use crate::cluster::{Cluster, is_long, shared, wait_until};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all};
@@ -181,7 +181,7 @@ fn a_requester_that_dies_holds_nobody_up() {
     let Some((cluster, _shared)) = shared("a requester that dies") else { return };
     // While the cache makes ready, or so many milliseconds after it began.
     let deaths = [None, Some(100), Some(5000)];
-    for (n, death) in deaths.into_iter().enumerate().take(if long() { 3 } else { 1 }) {
+    for (n, death) in deaths.into_iter().enumerate().take(if is_long() { 3 } else { 1 }) {
         let image = Image::new(cluster, &format!("asker{n}"));
         let (site, shadow) = (image.site("a"), fresh());
         let server = site.serve(&[]);

@@ -1,6 +1,6 @@
 //! Claims about a host whose power goes: of its cache only what was flushed is certain, and what has reached the image stays there.
 
-use crate::cluster::{long, shared};
+use crate::cluster::{is_long, shared};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::read_all;
 use loligo_sim::rng::Rng;
@@ -51,7 +51,7 @@ fn no_flushed_write_is_lost_with_the_power_of_the_caches_host() {
         return skip::skip(what, &why);
     }
     let mut lost = 0;
-    for number in 0..if long() { 20 } else { 2 } {
+    for number in 0..if is_long() { 20 } else { 2 } {
         let seed = 100 + number;
         let image = Image::new(cluster, &format!("unpowered{number}"));
         let mut site = image.site("a");

@@ -1,6 +1,6 @@
 //! Claims about services that die or stop with dirty data, and about who had the image meanwhile.
 
-use crate::cluster::{long, shared};
+use crate::cluster::{is_long, shared};
 use crate::fio;
 use crate::shadow::{BLOCK, content};
 use crate::site::{Image, SIZE, Site};
@@ -33,7 +33,7 @@ fn a_killed_service_comes_back_in_seconds_with_every_write() {
     let Some((cluster, _shared)) = shared("kill -9 under writes") else { return };
     let image = Image::new(cluster, "killed");
     let (site, shadow) = (image.site("a"), fresh());
-    for round in 0..if long() { 20 } else { 3 } {
+    for round in 0..if is_long() { 20 } else { 3 } {
         let begun = Instant::now();
         let server = site.serve(&[]);
         println!("ready after {:?}", begun.elapsed());
@@ -54,7 +54,7 @@ fn fio_finds_every_acknowledged_write_in_volume_and_image() {
     if !fio::can_run() {
         return;
     }
-    for round in 0..if long() { 20 } else { 2 } {
+    for round in 0..if is_long() { 20 } else { 2 } {
         let image = Image::new(cluster, &format!("fio-killed{round}"));
         let site = image.site("a");
         let mut server = site.serve(&[]);
@@ -108,7 +108,7 @@ fn dirty_data_is_refused_where_somebody_else_had_the_image() {
     let server = site.serve(&[]);
     killed_under_writes(&site, server, &shadow, 11);
     let held = image.lock().expect("the dead service's lock");
-    if !long() {
+    if !is_long() {
         // What a stock client does by itself after half a minute.
         cluster.ceph(&["osd", "blocklist", "add", &held]);
         let all = cluster.rbd_json(&["lock", "ls", &image.spec]);

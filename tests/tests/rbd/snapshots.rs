@@ -1,6 +1,6 @@
 //! Claims about snapshots that stock clients take of an image whose newest data is in a cache.
 
-use crate::cluster::{Cluster, long, shared};
+use crate::cluster::{Cluster, is_long, shared};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE};
 use crate::writer::{End, Kept, Writer, fresh, look};
@@ -147,7 +147,7 @@ fn exported_differences_add_up(image: &Image, contents: &[(&str, String, Vec<u8>
 #[test]
 fn a_snapshot_by_a_stock_client_holds_what_was_acknowledged() {
     let Some((cluster, _shared)) = shared("snapshots under load") else { return };
-    for round in 0..if long() { 20 } else { 1 } {
+    for round in 0..if is_long() { 20 } else { 1 } {
         let image = Image::new(cluster, &format!("snap{round}"));
         cluster.rbd(&["snap", "create", "--no-progress", &image.at("empty")]);
         let taken = run(&image, &[], 3);

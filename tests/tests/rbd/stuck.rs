@@ -129,10 +129,11 @@ fn a_keeper_in_a_process_of_its_own() {
 
 #[test]
 fn a_keeper_that_osds_hang_lets_go_of_the_cache() {
-    if !at_length("a quiescer that OSDs hang") {
+    let what = "a quiescer that OSDs hang";
+    if !at_length(what) {
         return;
     }
-    let Some((cluster, _alone)) = alone("a quiescer that OSDs hang") else { return };
+    let Some((cluster, _alone)) = alone(what) else { return };
     let image = Image::new(cluster, "kept");
     let mut run = Run::new("a_keeper_in_a_process_of_its_own", KEPT, &image);
     run.reaches("the quiescer");

@@ -1,6 +1,6 @@
 //! Claims about an image that another client takes, and about caches that are not where the image's dirty data is.
 
-use crate::cluster::{Frozen, long, shared, wait_until};
+use crate::cluster::{Frozen, is_long, shared, wait_until};
 use crate::shadow::BLOCK;
 use crate::site::{ESHUTDOWN, Image, SIZE};
 use crate::writer::{End, Writer, fresh, look, read_all};
@@ -11,7 +11,7 @@ const BLOCKS: usize = SIZE as usize / BLOCK;
 #[test]
 fn a_client_that_steals_the_image_fences_the_first() {
     let Some((cluster, _shared)) = shared("an image stolen") else { return };
-    for round in 0..if long() { 20 } else { 2 } {
+    for round in 0..if is_long() { 20 } else { 2 } {
         let image = Image::new(cluster, &format!("stolen{round}"));
         let (first, second) = (image.site("first"), image.site("second"));
         let old = fresh();

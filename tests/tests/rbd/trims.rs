@@ -1,6 +1,6 @@
 //! Claims about space that clients give up.
 
-use crate::cluster::{long, shared, wait_until};
+use crate::cluster::{is_long, shared, wait_until};
 use crate::shadow::content;
 use crate::site::{Image, SIZE};
 use crate::writer::request;
@@ -148,7 +148,7 @@ fn mixed(image: &Image, mode: &str, requests: u64) {
 fn writes_beside_trims_of_their_objects_are_kept() {
     let Some((cluster, _shared)) = shared("writes beside trims") else { return };
     let image = Image::new(cluster, "trims-and-writes");
-    let requests = if long() { 20_000 } else { 1500 };
+    let requests = if is_long() { 20_000 } else { 1500 };
     for mode in ["wt", "wb"] {
         mixed(&image, mode, requests);
     }

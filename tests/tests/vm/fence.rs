@@ -1,8 +1,9 @@
 //! Claims about fences on the targets of the kernel, in a virtual machine.
 
-use crate::{LIMIT, long, skipped};
+use crate::{LIMIT, skipped};
 use anyhow::{Result, ensure};
 use loligo_tests::fence_claims::CLAIMS;
+use loligo_tests::skip::is_long;
 use loligo_tests::skip::skip;
 use loligo_tests::vm::{self, Plan, Vm};
 use std::path::PathBuf;
@@ -52,5 +53,5 @@ fn nvmet_keeps_the_claims_about_fences() -> Result<()> {
         skip("fences on nvmet, which has reservations since Linux 6.13", &why);
         return Ok(());
     }
-    keeps(if long() { &["lio", "nvmet"] } else { &["nvmet"] }, true)
+    keeps(if is_long() { &["lio", "nvmet"] } else { &["nvmet"] }, true)
 }

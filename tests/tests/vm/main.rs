@@ -15,7 +15,7 @@ mod pair_osd;
 use anyhow::{Context, Result, ensure};
 use loligo_tests::lossy::Mounted;
 use loligo_tests::server::Server;
-use loligo_tests::skip::{at_length, fuse, is_long as long, skip};
+use loligo_tests::skip::{at_length, fuse, is_long, skip};
 use loligo_tests::vm::{self, Disk, Plan, Vm};
 use std::path::Path;
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn a_service_that_ends_costs_its_users_time_and_nothing_else() -> Result<()> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let disks = [("cache", 64 << 20), ("core", 256 << 20), ("cache2", 32 << 20), ("core2", 64 << 20)];
     let disks = disks.iter().map(|(n, size)| disk(dir.path(), n, *size)).collect::<Result<_>>()?;
-    let kills = if long() { 20 } else { 3 };
+    let kills = if is_long() { 20 } else { 3 };
     let script = format!("KILLS={kills}\n{}", include_str!("../../vm/kill.sh"));
     let outcome =
         vm::run(&Plan { script, disks, ..Plan::default() }, LIMIT + Duration::from_secs(5) * kills)?;
@@ -82,7 +82,7 @@ fn changes_under_a_device_in_use_do_not_matter_to_its_users() -> Result<()> {
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let disks = vec![disk(dir.path(), "cache", 48 << 20)?, disk(dir.path(), "cache2", 48 << 20)?];
-    let changes = if long() { 200 } else { 12 };
+    let changes = if is_long() { 200 } else { 12 };
     let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 % 1_000_000);
     let seed = std::env::var("LOLIGO_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
     println!("LOLIGO_SEED={seed}");
@@ -145,7 +145,7 @@ fn what_was_synced_survives_the_power() -> Result<()> {
         .map(|(name, size)| Disk::file(&fs.make(name, *size), name))
         .collect();
     let mut synced = 0;
-    let lives = if long() { 8 } else { 2 };
+    let lives = if is_long() { 8 } else { 2 };
     for life in 0..=lives {
         let first = if life < lives { synced + 1 } else { 0 };
         let script = format!("FIRST={first}\n{}", include_str!("../../vm/power.sh"));
@@ -242,7 +242,7 @@ fn beside_the_kernels_caches_loligo_does_not_fall_off_the_cliff() -> Result<()> 
         return Ok(());
     }
     // (core, rounds, seconds each, seconds that count)
-    let (core, rounds, each, counted) = if long() { (512 << 20, 5, 40, 20) } else { (128 << 20, 1, 8, 4) };
+    let (core, rounds, each, counted) = if is_long() { (512 << 20, 5, 40, 20) } else { (128 << 20, 1, 8, 4) };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let backing = dir.path().join("disk");
     std::fs::File::create(&backing)?.set_len(core)?;
@@ -282,7 +282,7 @@ fn a_volumes_cost_is_measured_beside_its_transport_alone() -> Result<()> {
     if skipped() {
         return Ok(());
     }
-    if !long() {
+    if !is_long() {
         skip("the cost of ublk in a virtual machine", "a figure, not a claim: LOLIGO_LONG=1 takes it");
         return Ok(());
     }

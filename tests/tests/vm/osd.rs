@@ -1,7 +1,8 @@
 //! Claims about an OSD on the kernel's block device, in a virtual machine with a Debian in it.
 
-use crate::{LIMIT, disk, long, skipped};
+use crate::{LIMIT, disk, skipped};
 use anyhow::{Result, ensure};
+use loligo_tests::skip::is_long;
 use loligo_tests::skip::skip;
 use loligo_tests::vm::{self, Plan, Root};
 use std::path::Path;
@@ -18,7 +19,7 @@ pub(crate) fn no_debian(what: &str) -> bool {
     if skipped() {
         return true;
     }
-    let why = if long() {
+    let why = if is_long() {
         Root::missing()
     } else {
         Some("it takes many minutes: LOLIGO_LONG=1 does it".to_owned())

@@ -2,46 +2,39 @@
 
 use super::setting::Setting;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use std::collections::BTreeMap;
 
 /// The cluster.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
     /// It answered.
     pub reached: bool,
     /// Its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fsid: Option<String>,
     /// `HEALTH_OK`, `HEALTH_WARN` or `HEALTH_ERR`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,
     /// Names of its health checks: `OSD_DOWN`.
     pub checks: Vec<String>,
     /// The oldest major release of a daemon that runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
     /// Daemons of more than one version run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<bool>,
     /// Kinds of daemons, with the versions that run and their number.
     pub versions: BTreeMap<String, BTreeMap<String, i64>>,
     /// The release that OSDs must have: `reef`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub require_osd_release: Option<String>,
     /// The oldest release that clients must have.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_compat_client: Option<String>,
     /// `cephadm`, `rook` or nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub orchestrator: Option<String>,
     /// Flags of the OSD map: `noout`.
     pub flags: Vec<String>,
     /// The balancer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub balancer: Option<Balancer>,
     /// Monitors.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mons: Option<i64>,
     /// Entries of the configuration database.
     pub config: Vec<Entry>,
@@ -50,16 +43,12 @@ pub struct Cluster {
     /// Entries whose option no daemon of this release knows.
     pub unknown_keys: Vec<Unknown>,
     /// Connected clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<Clients>,
     /// The slowest heartbeat between two OSDs, milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
     /// The fullest OSD against the average of its class.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub var_max: Option<f64>,
     /// Pairs of controllers that take each other over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<i64>,
 }
 
@@ -113,6 +102,7 @@ pub struct Clients {
 }
 
 /// A pool.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
@@ -129,42 +119,30 @@ pub struct Pool {
     /// Placement groups.
     pub pg_num: i64,
     /// Placement groups that the autoscaler wants.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pg_target: Option<i64>,
     /// `on`, `warn` or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<String>,
     /// It is expected to fill the cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bulk: Option<bool>,
     /// Applications: `rbd`.
     pub applications: Vec<String>,
     /// `none`, `passive`, `aggressive` or `force`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub compression_mode: Option<String>,
     /// The plugin.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub compression_algorithm: Option<String>,
     /// Of an erasure-coded pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ec: Option<Erasure>,
     /// 1 where reads are spread evenly over OSDs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub read_balance_score: Option<f64>,
     /// The device class of its CRUSH rule; nothing: all classes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     /// The type of bucket that no two copies share.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
     /// Bytes that clients stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
     /// Objects.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<i64>,
     /// Copies of its placement groups on one OSD, on average.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pgs_per_osd: Option<f64>,
 }
 

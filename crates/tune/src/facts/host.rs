@@ -1,9 +1,11 @@
 //! Facts of a host, of its disks and of its network interfaces.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use std::collections::BTreeMap;
 
 /// A host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
@@ -12,108 +14,77 @@ pub struct Host {
     /// It could be asked.
     pub reached: bool,
     /// `x86_64` or `aarch64`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
     /// Its kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Kernel>,
     /// Processors that the kernel schedules on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<i64>>,
     /// Cores.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<i64>,
     /// Sockets.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sockets: Option<i64>,
     /// Cores have more than one thread each.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub smt: Option<bool>,
     /// NUMA nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Vec<Node>>,
     /// Abilities of its processors.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_flags: Option<Vec<String>>,
     /// The share of its processors that was busy while it was looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_busy: Option<f64>,
     /// The frequency governor; empty: the kernel governs no frequency.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
     /// The energy preference.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub epp: Option<String>,
     /// The exit latency of the deepest idle state that is on, microseconds; 0: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cstate_max_latency_us: Option<i64>,
     /// Its memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub thp: Option<String>,
     /// Values of sysctl that rules name.
     pub sysctl: BTreeMap<String, String>,
     /// Numbers of its OSDs.
     pub osds: Vec<i64>,
     /// Monitors on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mons: Option<i64>,
     /// Managers on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mgrs: Option<i64>,
     /// Memory of other processes, bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub other_bytes: Option<i64>,
     /// Guests or mapped images run on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub converged: Option<bool>,
     /// The program that looked ran in a container, and saw that only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<bool>,
     /// The daemon irqbalance runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub irqbalance: Option<bool>,
     /// The profile of the daemon tuned; empty: it does not run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tuned: Option<String>,
     /// `off`, `pt` or `translated`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub iommu: Option<String>,
     /// The kernel's command line on mitigations: `on` or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mitigations: Option<String>,
     /// Prefetching of the processors: `on` or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<String>,
     /// The build of Ceph that is installed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ceph: Option<CephBuild>,
     /// The library of tcmalloc that is installed; empty: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tcmalloc_library: Option<String>,
     /// Queues of NVMe devices that are polled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nvme_poll_queues: Option<i64>,
     /// Images that its kernel has mapped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub krbd: Option<Vec<Krbd>>,
     /// Power supplies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub psus: Option<i64>,
     /// Its memory modules.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dmidecode: Option<Modules>,
     /// Contexts of asynchronous I/O that are in use.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub aio_nr: Option<i64>,
     /// Encrypted devices.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub crypt: Option<Vec<Crypt>>,
 }
 
 /// A kernel.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
@@ -124,7 +95,6 @@ pub struct Kernel {
     /// The second.
     pub minor: i64,
     /// The size of its pages, bytes; nothing: the tree was recorded without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<i64>,
 }
 
@@ -155,25 +125,21 @@ pub struct Memory {
 }
 
 /// The build of Ceph on a host.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CephBuild {
     /// Its version.
     pub version: String,
     /// The build type that it names; nothing: it names none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub build_type: Option<String>,
     /// `upstream-deb`, `upstream-rpm`, `distribution` or `container`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
     /// It has the plugin of ISA-L.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub isal: Option<bool>,
     /// The instructions that its CRC32C may use: `pclmul`, `sse4.2`, `armv8`, `isal`, `software`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub crc: Option<String>,
     /// Plugins of erasure codes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ec_plugins: Option<Vec<String>>,
 }
 
@@ -212,6 +178,7 @@ pub struct Crypt {
 }
 
 /// A disk.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Disk {
@@ -220,82 +187,59 @@ pub struct Disk {
     /// Its host.
     pub host: String,
     /// Its model.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Its firmware.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
     /// `hdd`, `ssd`, `nvme` or `virtio`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The kernel takes it for a spinning disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
     /// It behaves as a spinning disk: measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_rotational: Option<bool>,
     /// A write of 4 KiB with a flush, microseconds: measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_fsync_us: Option<f64>,
     /// The same with the disk's own cache off: measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_fsync_off_us: Option<f64>,
     /// `yes`, `no` or `unknown`: it keeps what it has in memory when power fails.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub plp: Option<String>,
     /// `write back` or `write through`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<String>,
     /// Its scheduler.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
     /// Those that it could have.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedulers: Option<Vec<String>>,
     /// Its queue in the kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nr_requests: Option<i64>,
     /// Its own queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<i64>,
     /// Its read-ahead, KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub read_ahead_kb: Option<i64>,
     /// The processor that a completion runs on: 0, 1 or 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rq_affinity: Option<i64>,
     /// Merges that are not tried: 0, 1 or 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nomerges: Option<i64>,
     /// It feeds the kernel's random numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub add_random: Option<i64>,
     /// The kernel counts its I/O.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub iostats: Option<i64>,
     /// Its largest request, KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sectors_kb: Option<i64>,
     /// It takes discards.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub discard: Option<bool>,
     /// Its logical block, bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lba: Option<i64>,
     /// Its NUMA node; -1: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<i64>,
     /// Numbers of the OSDs on it.
     pub osds: Vec<i64>,
     /// Its size.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
     /// An encrypted device lies on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub crypt: Option<bool>,
 }
 
 /// A network interface.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Nic {
@@ -306,49 +250,34 @@ pub struct Nic {
     /// `public`, `cluster`, `both`, or nothing.
     pub role: String,
     /// Its speed, Mbit/s.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub speed_mbit: Option<i64>,
     /// Its MTU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
     /// The largest packet that reached every other host in one piece.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_proven: Option<i64>,
     /// Its queues.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<i64>,
     /// Queues that it could have.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_queues: Option<i64>,
     /// Its rings.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rings: Option<Rings>,
     /// Processors that its interrupts go to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub irqs_on: Option<Vec<i64>>,
     /// Its NUMA node; -1: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<i64>,
     /// It adapts the delay of interrupts to the load.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive_rx: Option<bool>,
     /// The delay of an interrupt, microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_usecs: Option<i64>,
     /// Packets that were dropped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub drops: Option<i64>,
     /// Its driver.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Packets are spread over processors by the kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rps: Option<bool>,
     /// Interfaces that it bonds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bond_slaves: Option<i64>,
     /// Its queueing discipline.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub qdisc: Option<String>,
 }
 

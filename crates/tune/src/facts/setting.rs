@@ -1,8 +1,10 @@
 //! The value of an option, with its source.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// The value of an option in a daemon that runs.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
@@ -14,13 +16,10 @@ pub struct Setting {
     #[serde(default)]
     pub sources: Vec<String>,
     /// The value as a number, if it is one without a fraction.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub int: Option<i64>,
     /// The value as a number.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub double: Option<f64>,
     /// The value as yes or no.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bool: Option<bool>,
 }
 
