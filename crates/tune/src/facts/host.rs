@@ -166,6 +166,7 @@ pub struct Modules {
 }
 
 /// An encrypted device.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crypt {
@@ -174,7 +175,7 @@ pub struct Crypt {
     /// It is on a spinning disk.
     pub rotational: bool,
     /// Requests go through work queues.
-    pub workqueues: bool,
+    pub workqueues: Option<bool>,
 }
 
 /// A disk.
