@@ -24,7 +24,7 @@ test: ## every test; the last line counts them. FUZZ_S=60 and LOLIGO_SEEDS=N run
 test-vm: ## ublk, the kernel's own caches, and fences on LIO in a small virtual machine (kernel 6.12); LOLIGO_LONG=1 runs longer
 	@scripts/test-vm.sh
 
-test-releases: ## the RBD and OSD suites on Ceph 18.2 and 20.2, in roots of Debian 13 and sid (root; FILTER=name, SUITES=rbd)
+test-releases: ## the RBD, OSD and tuner suites on Ceph 18.2 and 20.2, in roots of Debian 13 and sid (root; FILTER=name, SUITES=rbd)
 	@scripts/test-releases.sh
 
 test-aarch64: ## the program built for aarch64, and the tests of block, cache and sim under qemu-user (LOLIGO_SEEDS=N)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The suites of RBD images and OSDs on other releases of Ceph: 18.2 in a root of Debian 13, 20.2 in one of sid. The roots are
+# The suites of RBD images, OSDs and the tuner on other releases of Ceph: 18.2 in a root of Debian 13, 20.2 in one of sid. The roots are
 # made by mmdebstrap below the target directory, once; nothing on the host changes. Needs root. The last line is
 # `N passed, N failed, N skipped`.
 #
@@ -7,7 +7,7 @@
 # pass, one on an OSD. With `root` it makes the root for that and nothing else.
 #
 #   RELEASES="trixie"   only these (trixie sid without it)
-#   SUITES="rbd"        only these (rbd osd without it)
+#   SUITES="rbd"        only these (rbd osd tune_apply tune_mistakes without it)
 #   FILTER=late         only tests with this in their name
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -98,6 +98,7 @@ short() {
     root trixie "$at" || lacking short "its packages cannot be had (the reason is above)"
     inside "$at" ceph --version
     run "$at" rbd "${options[@]}" -- "${SHORT_RBD[@]}" && run "$at" osd "${options[@]}" -- "${SHORT_OSD[@]}"
+    run "$at" tune_mistakes "${options[@]}" --
     exit 0
 }
 
@@ -119,7 +120,7 @@ for release in ${RELEASES:-trixie sid}; do
         continue
     fi
     inside "$at" ceph --version | tee -a "$log"
-    for name in ${SUITES:-rbd osd}; do
+    for name in ${SUITES:-rbd osd tune_apply tune_mistakes}; do
         run "$at" "$name" -p loligo-tests --test "$name" -- ${FILTER:+"$FILTER"} | tee -a "$log"
     done
 done

@@ -2,6 +2,7 @@
 
 pub mod bed;
 pub mod cliff;
+pub mod compare;
 mod cpu;
 pub mod demo;
 mod direct_disk;

@@ -1,11 +1,13 @@
 //! Commands in JSON to monitors, to the manager and to OSDs, as `ceph` and `ceph tell` send them.
 
 use crate::CephError;
+use crate::advisory_lock::AdvisoryLock;
 use crate::cluster::{Cluster, Purpose, text};
 use crate::spec::ImageSpec;
 use serde_json::Value;
 use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 /// The daemon that a command is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl std::fmt::Display for Recipient {
 
 /// A client that asks and tells daemons, and has no image.
 #[derive(Debug)]
-pub struct CommandClient(Cluster);
+pub struct CommandClient(Arc<Cluster>);
 
 impl CommandClient {
     /// Connects by the configuration `conf` as `name` (`client.admin`). It gives up after 15 s where nobody answers.
@@ -39,7 +41,7 @@ impl CommandClient {
     /// If Ceph's libraries are missing, the configuration cannot be read, or no monitor lets the client in.
     pub fn connect(conf: &Path, name: &str, keyring: Option<&Path>) -> Result<CommandClient, CephError> {
         let spec = ImageSpec::of_none(conf, name, keyring);
-        Ok(CommandClient(Cluster::connect(&spec, Purpose::Look)?))
+        Ok(CommandClient(Arc::new(Cluster::connect(&spec, Purpose::Look)?)))
     }
 
     /// Sends a command, and gives the answer's text. Any thread may, and several at once.
@@ -48,6 +50,21 @@ impl CommandClient {
     /// If nobody answers within 15 s, or the daemon refuses; the error has its words.
     pub fn send(&self, to: Recipient, command: &Value) -> Result<String, CephError> {
         self.0.command(to, &command.to_string())
+    }
+
+    /// The lock `name` on `object` of a pool's namespace, to be taken as `cookie`, which says to others who holds it.
+    ///
+    /// # Errors
+    /// If there is no such pool.
+    pub fn lock(
+        &self,
+        pool: &str,
+        namespace: &str,
+        object: &str,
+        name: &str,
+        cookie: &str,
+    ) -> Result<AdvisoryLock, CephError> {
+        AdvisoryLock::new(self.0.pool(pool, namespace)?, object, name, cookie)
     }
 }
 

@@ -128,6 +128,15 @@ table! {
     rados_exec(
         IoCtxT, *const c_char, *const c_char, *const c_char, *const c_char, usize, *mut c_char, usize
     ) -> c_int;
+    rados_lock_exclusive(
+        IoCtxT, *const c_char, *const c_char, *const c_char, *const c_char, *mut libc::timeval, u8
+    ) -> c_int;
+    rados_unlock(IoCtxT, *const c_char, *const c_char, *const c_char) -> c_int;
+    rados_break_lock(IoCtxT, *const c_char, *const c_char, *const c_char, *const c_char) -> c_int;
+    rados_list_lockers(
+        IoCtxT, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char,
+        *mut usize, *mut c_char, *mut usize
+    ) -> isize;
     rados_blocklist_add(RadosT, *const c_char, u32) -> c_int;
     rados_wait_for_latest_osdmap(RadosT) -> c_int;
     rados_mon_command(

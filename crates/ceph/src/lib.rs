@@ -5,6 +5,7 @@
 //! is what all then share, [`RbdDevice`] does its I/O, [`quiesce`] goes along with what others do to it, and [`lease`] says
 //! whether it is still ours.
 
+pub mod advisory_lock;
 pub mod async_io;
 pub mod attach;
 pub mod attach_marker;

@@ -1,6 +1,9 @@
 //! `loligo tune`: facts of a cluster and its hosts, and plans that rules make of them.
 
+mod apply;
 mod text;
+mod verify;
+mod watch;
 
 use crate::outcome::show;
 use anyhow::{Context, Result, bail};
@@ -10,17 +13,19 @@ use loligo_client::outcome::{Ended, Outcome};
 use loligo_log::out;
 use loligo_osd::cluster::Access;
 use loligo_tune::facts::{Facts, Unseen, VERSION};
+use loligo_tune::gather::remote::Remote;
 use loligo_tune::gather::{self, HostReport};
 use loligo_tune::plan::{Plan, Purpose};
-use loligo_tune::rules::{Goal, Rules, Workload};
-use std::collections::BTreeSet;
+use loligo_tune::rules::{Goal, Preset, Rules, Workload};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Inspect a cluster and its hosts, and propose settings with reason and evidence
+/// Inspect a cluster and its hosts, propose settings with reason and evidence, apply them and take them back
 ///
-/// Nothing is changed by any of these commands. A missing fact makes a rule unknown. It is never guessed.
+/// A missing fact makes a rule unknown. It is never guessed. 'facts', 'plan', 'explain' and 'history' change nothing, and so does
+/// 'apply' without --yes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   See what could be better on this cluster and this host:
@@ -31,7 +36,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
     loligo tune facts --host n1 --json > facts.json
     loligo tune plan --facts facts.json
   Read what a rule says, and why:
-    loligo tune explain MEM-01")]
+    loligo tune explain MEM-01
+  Look at what would be done, do it, and take it back:
+    loligo tune apply --rule OSD-09
+    loligo tune apply --rule OSD-09 --yes
+    loligo tune rollback
+  See whether it helps, by interleaved runs on an image of its own:
+    loligo tune verify --rule OSD-09 --pool rbd --yes")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -42,6 +53,14 @@ enum Command {
     Facts(FactsArgs),
     Plan(PlanArgs),
     Explain(ExplainArgs),
+    Presets(PresetsArgs),
+    Apply(apply::ApplyArgs),
+    Rollback(apply::RollbackArgs),
+    History(apply::HistoryArgs),
+    Verify(verify::VerifyArgs),
+    Watch(watch::WatchArgs),
+    #[command(hide = true)]
+    OnHost(apply::OnHostArgs),
 }
 
 /// Gather facts of a cluster and of its hosts
@@ -102,12 +121,8 @@ struct PlanArgs {
     /// Use these facts, as 'loligo tune facts --json' wrote them; nobody is asked
     #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "no_cluster", "conf", "keyring"])]
     facts: Option<PathBuf>,
-    /// The work of the clients
-    #[arg(long, value_enum, default_value = "rbd-random")]
-    workload: WorkloadArg,
-    /// The aim
-    #[arg(long, value_enum, default_value = "iops")]
-    goal: GoalArg,
+    #[command(flatten)]
+    purpose: PurposeArgs,
     /// Show rules that propose nothing, too, and evidence
     #[arg(short, long)]
     verbose: bool,
@@ -116,12 +131,36 @@ struct PlanArgs {
     json: bool,
 }
 
+/// What a plan is for.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct PurposeArgs {
+    /// The work of the clients
+    #[arg(long, value_enum, default_value = "rbd-random")]
+    workload: WorkloadArg,
+    /// The aim
+    #[arg(long, value_enum, default_value = "iops")]
+    goal: GoalArg,
+}
+
 /// Print a rule: when it holds, what it sets, why, and what it is worth on each release
 #[derive(Debug, clap::Args)]
 struct ExplainArgs {
     /// The rule, as MEM-01; without one all are listed
     #[arg(value_name = "RULE")]
     rule: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print settings of articles as they stand there, each with the rule that judges it
+///
+/// They are to be compared by 'loligo tune verify --preset', and are never applied.
+#[derive(Debug, clap::Args)]
+struct PresetsArgs {
+    /// The preset; without one all are listed
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -149,8 +188,14 @@ enum GoalArg {
     Recovery,
 }
 
-impl PlanArgs {
-    fn purpose(&self) -> Purpose {
+impl From {
+    fn conf(&self) -> PathBuf {
+        self.conf.clone().unwrap_or_else(Access::default_conf)
+    }
+}
+
+impl PurposeArgs {
+    fn purpose(self) -> Purpose {
         let workload = match self.workload {
             WorkloadArg::RbdRandom => Workload::RbdRandom,
             WorkloadArg::RbdSeq => Workload::RbdSeq,
@@ -172,6 +217,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Facts(a) => facts(&a),
         Command::Plan(a) => plan(&a),
         Command::Explain(a) => explain(&a),
+        Command::Presets(a) => presets(&a),
+        Command::Apply(a) => apply::apply(&a),
+        Command::Rollback(a) => apply::rollback(&a),
+        Command::History(a) => apply::history(&a),
+        Command::Verify(a) => verify::verify(&a),
+        Command::Watch(a) => return watch::watch(&a),
+        Command::OnHost(a) => apply::on_host(&a),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -192,7 +244,7 @@ fn plan(a: &PlanArgs) -> Result<()> {
         Some(path) => read(path)?,
         None => gather(&a.from, &rules)?,
     };
-    let plan = Plan::new(&rules, &facts, a.purpose())?;
+    let plan = Plan::new(&rules, &facts, a.purpose.purpose())?;
     show(a.json, &plan, || out!("{}", text::plan(&plan, &facts, a.verbose)))
 }
 
@@ -211,6 +263,18 @@ fn explain(a: &ExplainArgs) -> Result<()> {
     show(a.json, rule, || out!("{}", text::rule(rule)))
 }
 
+fn presets(a: &PresetsArgs) -> Result<()> {
+    let all = Preset::all(&Rules::new()?)?;
+    let Some(name) = &a.name else {
+        return show(a.json, &all, || all.iter().for_each(|it| out!("{:<18} {}\n", it.name, it.title)));
+    };
+    let Some(preset) = all.iter().find(|it| it.name == *name) else {
+        let why = format!("there is no preset {name}: 'loligo tune presets' lists them");
+        bail!(Ended::with(Outcome::Usage, why));
+    };
+    show(a.json, preset, || out!("{}", text::preset(preset)))
+}
+
 fn read(path: &Path) -> Result<Facts> {
     let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
@@ -221,28 +285,49 @@ fn this_host(root: &Path) -> HostReport {
     gather::look(root, &name)
 }
 
+/// The cluster as a client that asks and tells.
+fn connect(from: &From) -> Result<CommandClient> {
+    let conf = from.conf();
+    let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
+        let mend = "check --conf, --name and --keyring, or give --no-cluster for hosts alone";
+        Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
+    })?;
+    Ok(client)
+}
+
 /// Asks everybody that is to be asked.
 fn gather(from: &From, rules: &Rules) -> Result<Facts> {
-    let mut facts = Facts::default();
-    if !from.no_cluster {
-        let conf = from.conf.clone().unwrap_or_else(Access::default_conf);
-        let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
-            let mend = "check --conf, --name and --keyring, or give --no-cluster for hosts alone";
-            Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
-        })?;
-        let names: BTreeSet<String> =
-            rules.iter().flat_map(|it| it.rule.options.iter().map(|option| option.name.clone())).collect();
-        facts = gather::cluster(&client, &names);
-    }
+    let client = if from.no_cluster { None } else { Some(connect(from)?) };
+    Ok(gather_from(from, client.as_ref(), rules).0)
+}
+
+/// The facts, and the hosts that answered over ssh, by the names that OSDs have for them.
+fn gather_from(
+    from: &From,
+    client: Option<&CommandClient>,
+    rules: &Rules,
+) -> (Facts, BTreeMap<String, Remote>) {
+    let names: BTreeSet<String> =
+        rules.iter().flat_map(|it| it.rule.options.iter().map(|option| option.name.clone())).collect();
+    let mut facts = client.map_or_else(Facts::default, |client| gather::cluster(client, &names));
     facts.version = VERSION;
     facts.taken = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
     let mut reports = vec![this_host(&from.root)];
+    let mut remotes = BTreeMap::new();
     for destination in &from.hosts {
-        match gather::remote::ask(destination, &from.remote_program, &from.ssh_option) {
-            Ok(report) => reports.push(report),
+        let remote = Remote {
+            destination: destination.clone(),
+            program: from.remote_program.clone(),
+            options: from.ssh_option.clone(),
+        };
+        match remote.ask() {
+            Ok(report) => {
+                remotes.insert(report.host.name.clone(), remote);
+                reports.push(report);
+            }
             Err(why) => facts.unseen.push(Unseen { what: format!("host {destination}"), why }),
         }
     }
     gather::join(&mut facts, reports);
-    Ok(facts)
+    (facts, remotes)
 }

@@ -1,5 +1,6 @@
 //! The tuner: facts of a cluster and its hosts, rules as data, and plans with reason and evidence.
 
+pub mod apply;
 pub mod expression;
 pub mod facts;
 pub mod gather;

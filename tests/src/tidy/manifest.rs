@@ -78,6 +78,7 @@ pub const MAY_USE: [(&str, &[&str]); 19] = [
             "loligo-pair",
             "loligo-lab",
             "loligo-log",
+            "loligo-tune",
             "loligo-volume",
         ],
     ),

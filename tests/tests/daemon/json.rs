@@ -5,13 +5,18 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 27] = [
+const OTHERS: [&str; 32] = [
     "cache-show",
     "config-check",
     "config-show",
     "daemon",
     "doctor",
-    "tune",
+    "tune-explain",
+    "tune-facts",
+    "tune-history",
+    "tune-plan",
+    "tune-presets",
+    "tune-watch",
     "inspect",
     "lab-array",
     "lab-cache-status",
@@ -113,6 +118,9 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("pair-takeover", vec!["pair", "takeover", "--as", "a", "--config", &none], "failed"),
         ("param-set", vec!["param", "set", "a", "nothing", "1"], "refused"),
         ("release", vec!["release", &own], "refused"),
+        ("tune-apply", vec!["tune", "apply", "--conf", &none, "--yes"], "refused"),
+        ("tune-verify", vec!["tune", "verify", "--conf", &none, "--pool", "p", "--same"], "refused"),
+        ("tune-rollback", vec!["tune", "rollback", "--conf", &none], "refused"),
         ("volume-attach", vec!["volume", "attach", "a", "--cache", &none, "--mode", "wb"], "refused"),
         ("volume-create", vec!["volume", "create", "a", "--core", &none, "--listen", "unix:/x"], "refused"),
         ("volume-bind", vec!["volume", "bind", "a"], "refused"),

@@ -109,7 +109,10 @@ fn a_partner_takes_over_what_a_silent_controller_had() {
     first.signal(libc::SIGCONT);
     let why = owner.wait_for("lost");
     // The array says so to a late write or to the look at the reservation, whichever comes first.
-    assert!(why.starts_with("fenced: ") && (why.contains("EBADE") || why.contains("another controller's")), "{why}");
+    assert!(
+        why.starts_with("fenced: ") && (why.contains("EBADE") || why.contains("another controller's")),
+        "{why}"
+    );
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(array.count("a", "landed"), 0);
     assert_eq!((image.lock(), image.mark().expect("a mark")["host"].clone()), (then, "node0b".into()));

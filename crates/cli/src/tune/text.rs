@@ -1,10 +1,12 @@
 //! Facts, plans and rules for people.
 
 use loligo_log::one_line;
+use loligo_tune::apply::{Back, ByHand, Effect, Run, Step, place};
 use loligo_tune::facts::{Facts, Host, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
-use loligo_tune::rules::{Evidence, Kind, Rule};
+use loligo_tune::rules::{Evidence, Kind, Preset, Rule, Target};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The note of a rule that a release has nothing to add to.
@@ -185,6 +187,7 @@ fn change(change: &Change) -> String {
     let now = now(&change.now);
     match &change.value {
         Some(value) => format!("  {}: {now} -> {value}\n", what.trim()),
+        None if change.target == Target::Daemon => format!("  {} starts anew\n", change.who),
         None => format!("  {}: {now} -> taken away\n", what.trim()),
     }
 }
@@ -211,6 +214,85 @@ fn finding(it: &Finding, verbose: bool) -> String {
 
 fn unknown(it: &Unknown) -> String {
     format!("unknown: {} {} ({}): {}\n", it.rule, it.title, list_of(&it.subjects), one_line(&it.why))
+}
+
+/// Steps that would be made.
+pub(super) fn dry(steps: &[Step], by_hand: &[ByHand]) -> String {
+    let mut text: String = steps.iter().map(step).collect();
+    let osds: BTreeSet<i64> = steps.iter().flat_map(|step| step.restarts.iter().copied()).collect();
+    if !osds.is_empty() {
+        let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
+        let _ = writeln!(text, "restarted one by one: {}", list_of(&names));
+    }
+    text.push_str(&by_hands(by_hand));
+    let end = if steps.is_empty() { "nothing is to be done" } else { "nothing was changed: --yes does it" };
+    text + &format!("{} steps; {end}\n", steps.len())
+}
+
+fn step(step: &Step) -> String {
+    format!("{:>3} {:<8} {}\n", step.number, step.rule, step.words())
+}
+
+fn by_hands(all: &[ByHand]) -> String {
+    let line = |it: &ByHand| {
+        let value = it.change.value.as_deref().unwrap_or("nothing");
+        format!("by hand: {} {} -> {value}: {}\n", it.rule, place(&it.change), it.why)
+    };
+    all.iter().map(line).collect()
+}
+
+/// A run that was made.
+pub(super) fn applied(run: &Run, by_hand: &[ByHand]) -> String {
+    format!(
+        "{}{} steps are made. 'loligo tune rollback {}' takes them back\n",
+        by_hands(by_hand),
+        run.done.len(),
+        run.head.run
+    )
+}
+
+/// A run that was taken back.
+pub(super) fn back(run: &str, back: &Back) -> String {
+    let mut text = String::new();
+    for (place, why) in &back.left {
+        let _ = writeln!(text, "left: {place}: {}", one_line(why));
+    }
+    for (place, why) in &back.late {
+        let _ = writeln!(text, "does not act yet: {place}: {}", one_line(why));
+    }
+    let _ = writeln!(text, "the run {run} is taken back: {} values are as they were", back.restored.len());
+    text
+}
+
+/// A run by its journal.
+pub(super) fn run(run: &Run) -> String {
+    let mut text = format!("{} on {}: {}\n", run.head.run, run.head.host, run.state());
+    for it in &run.steps {
+        text.push_str(&step(it));
+        let state = match (run.undone.get(&it.number), run.done.get(&it.number)) {
+            (Some(None), _) => "taken back".to_owned(),
+            (Some(Some(why)), _) => format!("left: {}", one_line(why)),
+            (None, Some(Effect::Acts(sight))) => format!("acts: {}", one_line(sight)),
+            (None, Some(Effect::NotVisible(why))) => format!("set: {}", one_line(why)),
+            (None, None) if run.begun.contains(&it.number) => "begun".to_owned(),
+            (None, None) => "not begun".to_owned(),
+        };
+        let _ = writeln!(text, "      {state}");
+    }
+    if let Some((_, _, why)) = run.ended.as_ref().filter(|(_, _, why)| !why.is_empty()) {
+        let _ = writeln!(text, "stopped: {}", one_line(why));
+    }
+    text
+}
+
+/// The settings of an article.
+pub(super) fn preset(preset: &Preset) -> String {
+    let mut text = format!("{}: {}\n  {}\n", preset.name, preset.title, one_line(preset.about.trim()));
+    for set in &preset.sets {
+        let _ = writeln!(text, "{:<7} {} {} = {}", set.rule, set.who, set.key, set.value);
+        let _ = writeln!(text, "        {}", one_line(&set.label));
+    }
+    text
 }
 
 /// All rules, a line each.

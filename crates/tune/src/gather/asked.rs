@@ -30,12 +30,12 @@ impl Asked<'_> {
 }
 
 /// The command that begins with `prefix` and wants JSON.
-pub(super) fn command(prefix: &str) -> Value {
+pub(crate) fn command(prefix: &str) -> Value {
     json!({"prefix": prefix, "format": "json"})
 }
 
 /// The answer to a command, as JSON.
-pub(super) fn ask(client: &CommandClient, to: Recipient, command: &Value) -> Result<Value, String> {
+pub(crate) fn ask(client: &CommandClient, to: Recipient, command: &Value) -> Result<Value, String> {
     let said = client.send(to, command).map_err(|why| why.to_string())?;
     serde_json::from_str(&said).map_err(|why| format!("{to} answers {command} by no JSON: {why}"))
 }
@@ -47,7 +47,7 @@ pub(super) fn major(version: &str) -> Option<i64> {
 }
 
 /// The entry of `list` whose `key` is `id`; null where there is none.
-pub(super) fn by_id<'a>(list: &'a Value, key: &str, id: i64) -> &'a Value {
+pub(crate) fn by_id<'a>(list: &'a Value, key: &str, id: i64) -> &'a Value {
     let mut entries = list.as_array().into_iter().flatten();
     entries.find(|entry| entry[key].as_i64() == Some(id)).unwrap_or(&Value::Null)
 }

@@ -1,6 +1,6 @@
 //! Facts of the cluster and of its pools, by commands to monitors and the manager.
 
-use super::asked::{Asked, by_id, command, major};
+use super::asked::{Asked, ask, by_id, command, major};
 use super::osds;
 use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, Pool, Unknown};
 use crate::rules::OptionTable;
@@ -47,6 +47,15 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
         pools = self::pools(&mut asked, map, osds.iter().filter(|osd| osd.r#in).count());
     }
     Facts { cluster, osds, pools, unseen: asked.unseen, ..Facts::default() }
+}
+
+/// The cluster's id.
+///
+/// # Errors
+/// If no monitor answers.
+pub fn fsid(client: &CommandClient) -> Result<String, String> {
+    let said = ask(client, Recipient::Monitors, &command("fsid"))?;
+    text(&said["fsid"]).ok_or_else(|| "the cluster does not say its id".to_owned())
 }
 
 fn text(value: &Value) -> Option<String> {

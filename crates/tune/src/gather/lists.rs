@@ -13,7 +13,7 @@ pub(super) fn numbers(list: &str) -> Vec<i64> {
 }
 
 /// The word of a list that is in brackets: `[none] mq-deadline`.
-pub(super) fn chosen(list: &str) -> Option<String> {
+pub(crate) fn chosen(list: &str) -> Option<String> {
     let (_, rest) = list.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }

@@ -7,3 +7,4 @@ mod weigh;
 
 pub use document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
 pub use now::{Now, Running};
+pub(crate) use now::{is_of, is_same};

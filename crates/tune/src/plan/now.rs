@@ -66,7 +66,7 @@ fn running(facts: &Facts, who: &str, key: &str) -> Vec<Running> {
 }
 
 /// True if a value at `who` is one for this OSD.
-pub(super) fn is_of(osd: &Osd, who: &str) -> bool {
+pub(crate) fn is_of(osd: &Osd, who: &str) -> bool {
     let (section, mask) = who.split_once('/').unwrap_or((who, ""));
     let by_section = matches!(section, "global" | "osd") || section == format!("osd.{}", osd.id);
     let by_mask = match mask.split_once(':') {
@@ -79,7 +79,7 @@ pub(super) fn is_of(osd: &Osd, who: &str) -> bool {
 }
 
 /// True if two values are the same to Ceph: `1` and `true`, `0.1` and `0.100000`.
-pub(super) fn is_same(one: &str, other: &str) -> bool {
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
     if one == other {
         return true;
     }

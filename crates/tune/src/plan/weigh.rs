@@ -261,6 +261,8 @@ fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String,
             .into_iter()
             .filter(|(_, now)| now.runs.iter().any(|running| running.source == "file"))
             .collect(),
+        // Nothing is set there: the daemon has what nobody set.
+        Target::Daemon => vec![(who.to_owned(), Now::default())],
         _ => Vec::new(),
     }
 }

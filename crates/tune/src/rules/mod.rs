@@ -3,10 +3,12 @@
 mod check;
 mod compiled;
 mod options;
+mod presets;
 mod rule;
 
 pub use compiled::CompiledRule;
 pub use options::{KnownOption, OptionTable};
+pub use presets::{Preset, PresetSet};
 pub use rule::{
     Acts, DefaultValue, Evidence, Goal, Kind, Observe, Range, Risk, Rule, RuleOption, Set, Standing, State,
     Subject, Target, Workload,

@@ -263,6 +263,8 @@ pub enum Target {
     Unit,
     /// The environment of a daemon.
     Env,
+    /// A daemon that is to start anew: the option that it takes in then is the name.
+    Daemon,
 }
 
 /// The structure that shows the effect of a value.

@@ -1,0 +1,181 @@
+//! The judgement on two arms: block bootstrap, power, and the steady part of a run.
+
+use crate::rng::SplitMix64;
+use crate::stats::quantile;
+use serde::{Deserialize, Serialize};
+
+/// The level at which an effect counts. At 95 % one comparison of nothing with nothing in twenty would find something.
+const VERDICT: f64 = 0.99;
+/// The level of the interval that is shown.
+const SHOWN: f64 = 0.95;
+/// Quantiles of the normal distribution: two-sided 99 %, and a power of 95 %.
+const Z: f64 = 2.576 + 1.645;
+/// Blocks that small samples need beyond the normal distribution's number. Simulated: the tests below.
+const EXTRA: usize = 5;
+/// The fewest blocks. With fewer a bootstrap has too few different resamples.
+pub const FEWEST: usize = 8;
+/// Resamples.
+const RESAMPLES: usize = 4000;
+
+/// The ratio of two arms, with an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// The second arm over the first: the geometric mean of blocks.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// The 99 % interval does not hold 1.
+    pub is_seen: bool,
+    /// The smallest change, as a share, that would have been seen with a probability of 95 %.
+    pub detectable: f64,
+}
+
+impl Effect {
+    /// Of blocks: each the logarithm of the second arm over the first.
+    ///
+    /// The interval is that of the studentized bootstrap over blocks (Davison and Hinkley 1997, section 5.2.1). Runs of one block lie
+    /// near each other in time, so that a drift of the machine stays within blocks.
+    ///
+    /// # Panics
+    /// If there are fewer than two blocks.
+    pub fn of(blocks: &[f64], seed: u64) -> Effect {
+        assert!(blocks.len() > 1, "one block has no spread");
+        let (mean, error) = mean_and_error(blocks);
+        let mut rng = SplitMix64::new(seed);
+        let mut draw = vec![0.0; blocks.len()];
+        let mut scores: Vec<f64> = Vec::with_capacity(RESAMPLES);
+        for _ in 0..RESAMPLES {
+            draw.fill_with(|| blocks[rng.below(blocks.len() as u64) as usize]);
+            let (drawn, spread) = mean_and_error(&draw);
+            if spread > 0.0 {
+                scores.push((drawn - mean) / spread);
+            }
+        }
+        let interval = |level: f64| match scores.is_empty() {
+            true => (mean, mean),
+            false => {
+                let tail = (1.0 - level) / 2.0;
+                (mean - quantile(&scores, 1.0 - tail) * error, mean - quantile(&scores, tail) * error)
+            }
+        };
+        let (low, high) = interval(SHOWN);
+        let (least, most) = interval(VERDICT);
+        Effect {
+            ratio: mean.exp(),
+            low: low.exp(),
+            high: high.exp(),
+            is_seen: least > 0.0 || most < 0.0,
+            detectable: (Z * error).exp() - 1.0,
+        }
+    }
+}
+
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let sum: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (sum / (count - 1.0) / count).sqrt())
+}
+
+/// Blocks that show a change of `share` (0.05: 5 %) with a probability of 95 %, by the spread of some blocks.
+///
+/// # Panics
+/// If there are fewer than two blocks.
+pub fn blocks_for(share: f64, pilot: &[f64]) -> usize {
+    let (_, error) = mean_and_error(pilot);
+    let deviation = error * (pilot.len() as f64).sqrt();
+    let count = (Z * deviation / share.ln_1p()).powi(2).ceil() as usize + EXTRA;
+    count.max(FEWEST)
+}
+
+/// The number of the first value of the steady part: the cut that makes the standard error of the rest least (MSER; White 1997). At
+/// most the first half is cut; nothing: even then the rest is not steady.
+pub fn steady(series: &[f64]) -> Option<usize> {
+    if series.len() < 4 {
+        return Some(0);
+    }
+    let score = |cut: usize| {
+        let rest = &series[cut..];
+        let mean = rest.iter().sum::<f64>() / rest.len() as f64;
+        rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
+    };
+    let half = series.len() / 2;
+    let cut = (0..=half).min_by(|one, two| score(*one).total_cmp(&score(*two)))?;
+    (cut < half).then_some(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// About normal, by the sum of twelve.
+    fn noise(rng: &mut SplitMix64) -> f64 {
+        (0..12).map(|_| rng.below(1 << 20) as f64 / f64::from(1 << 20)).sum::<f64>() - 6.0
+    }
+
+    /// Blocks ABBA of runs whose logarithms have noise of `deviation` and a drift that wanders.
+    fn blocks(count: usize, deviation: f64, effect: f64, rng: &mut SplitMix64) -> Vec<f64> {
+        let mut drift = 0.0;
+        let mut run = |is_second: bool, rng: &mut SplitMix64| {
+            drift += 0.02 * noise(rng);
+            drift + deviation * noise(rng) + if is_second { effect.ln_1p() } else { 0.0 }
+        };
+        let mut block = |rng: &mut SplitMix64| {
+            let order = [false, true, true, false];
+            let runs = order.map(|is_second| run(is_second, rng));
+            (runs[1] + runs[2] - runs[0] - runs[3]) / 2.0
+        };
+        (0..count).map(|_| block(rng)).collect()
+    }
+
+    #[test]
+    fn nothing_against_nothing_is_seldom_seen_and_ten_percent_nearly_always() {
+        const ROUNDS: usize = 300;
+        for deviation in [0.02, 0.05, 0.1] {
+            let mut rng = SplitMix64::new(11);
+            let (mut false_alarms, mut found) = (0, 0);
+            for round in 0..ROUNDS {
+                let pilot = blocks(4, deviation, 0.0, &mut rng);
+                let count = blocks_for(0.1, &pilot);
+                let same = [pilot, blocks(count.saturating_sub(4), deviation, 0.0, &mut rng)].concat();
+                false_alarms += usize::from(Effect::of(&same, round as u64).is_seen);
+                let pilot = blocks(4, deviation, -0.1, &mut rng);
+                let count = blocks_for(0.1, &pilot);
+                let slower = [pilot, blocks(count.saturating_sub(4), deviation, -0.1, &mut rng)].concat();
+                let effect = Effect::of(&slower, round as u64);
+                found += usize::from(effect.is_seen && effect.ratio < 1.0);
+            }
+            println!("deviation {deviation}: {false_alarms} false, {found} found of {ROUNDS}");
+            assert!(false_alarms * 100 <= ROUNDS * 4, "{false_alarms} of {ROUNDS} at {deviation}");
+            assert!(found * 100 >= ROUNDS * 90, "{found} of {ROUNDS} at {deviation}");
+        }
+    }
+
+    #[test]
+    fn a_drift_that_is_even_within_blocks_leaves_the_effect_exact() {
+        let effect = Effect::of(&[0.1_f64.ln_1p(); 8], 1);
+        assert!((effect.ratio - 1.1).abs() < 1e-9 && effect.is_seen, "{effect:?}");
+        let none = Effect::of(&[0.0; 8], 1);
+        assert!((none.ratio - 1.0).abs() < 1e-9 && !none.is_seen, "{none:?}");
+    }
+
+    #[test]
+    fn a_warm_up_is_cut_off_and_a_ramp_without_end_is_not_steady() {
+        let mut warm = vec![10.0, 40.0, 80.0];
+        warm.extend([100.0, 101.0, 99.0, 100.0, 100.5, 99.5, 100.0]);
+        assert_eq!(steady(&warm), Some(3));
+        let ramp: Vec<f64> = (0..20).map(f64::from).collect();
+        assert_eq!(steady(&ramp), None);
+        assert_eq!(steady(&[100.0; 10]), Some(0));
+    }
+
+    #[test]
+    fn more_noise_and_smaller_changes_need_more_blocks() {
+        let pilot = |spread: f64| [1.0, -1.0, 1.0, -1.0].map(|sign: f64| sign * spread);
+        assert_eq!(blocks_for(0.5, &pilot(0.01)), FEWEST);
+        assert!(blocks_for(0.02, &pilot(0.05)) > blocks_for(0.05, &pilot(0.05)));
+        assert!(blocks_for(0.05, &pilot(0.1)) > blocks_for(0.05, &pilot(0.05)));
+    }
+}

@@ -1,0 +1,11 @@
+//! Two settings of one cluster against each other: interleaved runs, in blocks of ABBA or BAAB by lot.
+
+mod judge;
+mod options;
+mod outcome;
+mod run;
+
+pub use judge::{Effect, FEWEST};
+pub use options::{Load, Options};
+pub use outcome::{Block, Metric, Outcome, Power, Rejected, Run};
+pub use run::run;

@@ -1,0 +1,494 @@
+//! `loligo tune apply|rollback|history`: changes of a plan are made, and taken back.
+
+use super::{From, PurposeArgs, connect, gather_from, text};
+use crate::outcome::{Json, refuse, show};
+use crate::values;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use loligo_ceph::commands::CommandClient;
+use loligo_client::outcome::{Ended, Outcome};
+use loligo_lab::interrupt::Interrupt;
+use loligo_log::{out, say};
+use loligo_tune::apply::shared::{self, State};
+use loligo_tune::apply::{
+    Apply, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run, VERSION,
+    Watch, Way, carry_out, choose, now, steps,
+};
+use loligo_tune::facts::Facts;
+use loligo_tune::gather;
+use loligo_tune::plan::{Plan, Purpose};
+use loligo_tune::rules::{Risk, Rules};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The newest release whose options the rules know.
+const NEWEST: i64 = 20;
+/// Bytes of an order that another host takes.
+const LONGEST_ORDER: u64 = 1 << 20;
+
+/// Make changes of a plan, and see that each acts
+///
+/// Without --yes nothing is changed: it prints each step with the value that is there now. With --yes the values that are there now are
+/// written down first, on this host and in the cluster. Each change is made, and its effect is looked at in the daemons. The run stops
+/// at the first change without effect and at the first new complaint of the cluster. Changes that OSDs read as they start come last;
+/// then OSDs restart one by one, each once the others have all data.
+///
+/// A change that this program cannot take back is left to a person, and listed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  Look at what acts at once, and do it:
+    loligo tune apply
+    loligo tune apply --yes
+  One rule that needs a restart of OSDs, on three hosts:
+    loligo tune apply --rule KV-27 --risk restart --host n1 --host n2 --host n3 --yes
+
+Files:
+  /var/lib/loligo/tune/FSID/RUN.journal    what was there, and what was done (--state)
+  /etc/sysctl.d/99-zz-loligo-tune.conf, /etc/tmpfiles.d/zz-loligo-tune.conf
+                                           values of the kernel that are to outlive a boot")]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    purpose: PurposeArgs,
+    /// Apply this rule alone (any number) [default: all that --risk lets in]
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<String>,
+    /// The greatest price
+    #[arg(long, value_enum, default_value = "online")]
+    risk: RiskArg,
+    /// Rules named with --rule may make durability, recovery or security less
+    #[arg(long, requires = "rules")]
+    weaken: bool,
+    /// Do it
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    with: With,
+    #[command(flatten)]
+    json: Json,
+}
+
+/// Take a run back: each value to what was there before
+///
+/// Steps are taken back in the reverse order, and each is looked at afterwards. A value that somebody changed since is left, unless
+/// --force is given. OSDs that the run restarted are restarted again. It may be called again after it was cut anywhere, and on another
+/// host than the run: the cluster has a copy of what was there.
+#[derive(Debug, clap::Args)]
+pub(super) struct RollbackArgs {
+    /// The run [default: the last that is not taken back]
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    #[command(flatten)]
+    from: From,
+    /// Put back values that somebody changed since, too
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    with: With,
+    #[command(flatten)]
+    json: Json,
+}
+
+/// List runs, or show the steps of one
+#[derive(Debug, clap::Args)]
+pub(super) struct HistoryArgs {
+    /// The run
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    #[command(flatten)]
+    from: From,
+    /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carry out what another host orders: an order as JSON on standard input
+#[derive(Debug, clap::Args)]
+pub(super) struct OnHostArgs {
+    /// The folder of this host's files
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    root: PathBuf,
+}
+
+/// The ways and places of a run.
+#[derive(Debug, clap::Args)]
+pub(super) struct With {
+    /// Restart OSDs by this command of the shell, with {id} and {host} [default: the orchestrator, else 'systemctl restart
+    /// ceph-osd@ID' on the OSD's host]
+    #[arg(long, value_name = "COMMAND")]
+    restart_with: Option<String>,
+    /// Go on beside this check of 'ceph health' (any number)
+    #[arg(long = "accept", value_name = "CHECK")]
+    accepted: Vec<String>,
+    /// The time that the cluster has to become clean after each restart
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::seconds)]
+    patience: Duration,
+    /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Ceph's file on each --host
+    #[arg(long, value_name = "FILE", default_value = "/etc/ceph/ceph.conf")]
+    remote_conf: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum RiskArg {
+    /// Changes that act at once
+    Online,
+    /// And those for which clients open their images anew
+    Reopen,
+    /// And those for which OSDs are restarted one by one
+    Restart,
+}
+
+impl RiskArg {
+    pub(super) fn risk(self) -> Risk {
+        match self {
+            RiskArg::Online => Risk::Online,
+            RiskArg::Reopen => Risk::Reopen,
+            RiskArg::Restart => Risk::Restart,
+        }
+    }
+}
+
+/// Progress goes to standard error, and Ctrl-C stops before the next step.
+#[derive(Debug)]
+pub(super) struct Terminal(pub(super) Interrupt);
+
+impl Watch for Terminal {
+    fn say(&self, words: &str) {
+        say!("{words}");
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.check().is_err()
+    }
+}
+
+pub(super) fn said(why: impl Into<String>) -> anyhow::Error {
+    anyhow!(why.into())
+}
+
+fn folder(state: Option<&PathBuf>) -> PathBuf {
+    let of = |base: std::ffi::OsString| PathBuf::from(base).join("tune");
+    let state = state.cloned().or_else(|| std::env::var_os("LOLIGO_STATE_DIR").map(of));
+    state.unwrap_or_else(|| PathBuf::from("/var/lib/loligo/tune"))
+}
+
+/// The journal of a run. Names of runs are those that this program gives.
+pub(super) fn journal(state: Option<&PathBuf>, fsid: &str, run: &str) -> Result<PathBuf> {
+    if !run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') || run.is_empty() {
+        bail!(Ended::with(Outcome::Usage, format!("'{run}' is no run: 'loligo tune history' lists them")));
+    }
+    Ok(folder(state).join(fsid).join(format!("{run}.journal")))
+}
+
+impl With {
+    pub(super) fn way(&self, facts: &Facts) -> Way {
+        match &self.restart_with {
+            Some(command) => Way::Command(command.clone()),
+            None if facts.cluster.orchestrator.as_deref() == Some("cephadm") => Way::Orchestrator,
+            None => Way::Systemd,
+        }
+    }
+
+    pub(super) fn restarts<'a>(
+        &self,
+        client: &'a CommandClient,
+        hosts: &'a Hosts,
+        facts: &Facts,
+        accepted: &'a BTreeSet<String>,
+    ) -> Restarts<'a> {
+        Restarts { client, hosts, way: self.way(facts), accepted, patience: self.patience }
+    }
+}
+
+pub(super) fn hosts(
+    from: &From,
+    remote_conf: &std::path::Path,
+    remote: BTreeMap<String, gather::remote::Remote>,
+) -> Hosts {
+    Hosts {
+        here: gather::host_name(&from.root).unwrap_or_default(),
+        root: from.root.clone(),
+        conf: from.conf(),
+        remote_conf: remote_conf.to_owned(),
+        remote,
+    }
+}
+
+/// The name of a run: its moment, and the process.
+pub(super) fn name(at: u64) -> String {
+    let moment = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(at)).to_string();
+    let moment: String = moment.chars().filter(char::is_ascii_digit).collect();
+    format!("{}-{}-{}", &moment[..8], &moment[8..], std::process::id())
+}
+
+/// Refuses where a run could not be made safely.
+pub(super) fn is_fit(facts: &Facts, health: &Health, accepted: &BTreeSet<String>) -> Result<String> {
+    let cluster = &facts.cluster;
+    let Some(fsid) = &cluster.fsid else {
+        return refuse("the cluster does not say its id: 'ceph status' says more");
+    };
+    match cluster.release {
+        Some(release) if release <= NEWEST => {}
+        Some(release) => {
+            return refuse(format!(
+                "the rules know releases up to {NEWEST}, and this cluster has {release}: install a newer version of this program"
+            ));
+        }
+        None => return refuse("the cluster does not say its release: 'ceph versions' says more"),
+    }
+    if cluster.mixed == Some(true) {
+        return refuse(
+            "daemons of several versions run ('ceph versions'), and options of one may not act in another: finish the upgrade first",
+        );
+    }
+    if let Some(why) = health.complaint(accepted) {
+        return refuse(format!(
+            "the cluster complains, and a change would hide in that: {why}. Mend it ('ceph health detail'), or give --accept \
+             CHECK for each check that may stay"
+        ));
+    }
+    Ok(fsid.clone())
+}
+
+/// Refuses while a run is cut. The lock is held: nobody is at work on it.
+pub(super) fn is_free(client: &CommandClient, args: &With, fsid: &str) -> Result<()> {
+    for mut state in shared::states(client).map_err(said)?.into_iter().filter(State::is_cut) {
+        // A run that ended as the cluster could not be told. Another host may have begun to take it back since.
+        let known = Journal::open(&journal(args.state.as_ref(), fsid, &state.run)?);
+        let known = known.ok().and_then(|(_, entries)| Run::of(&entries));
+        let is_over = |run: &Run| run.rolled_back.is_some() || (state.state == "applying" && !run.is_cut());
+        if let Some(run) = known.filter(is_over) {
+            state.state = run.state().to_owned();
+            shared::tell(client, &state).map_err(said)?;
+            continue;
+        }
+        return refuse(format!(
+            "the run {} of {} was cut in the middle: take it back first, by 'loligo tune rollback {}'",
+            state.run, state.host, state.run
+        ));
+    }
+    Ok(())
+}
+
+/// A cluster that is to be changed, looked at under the lock.
+pub(super) struct Prepared {
+    pub(super) facts: Facts,
+    pub(super) hosts: Hosts,
+    pub(super) accepted: BTreeSet<String>,
+    pub(super) fsid: String,
+}
+
+/// Looks at everything; refuses where a run could not be made safely.
+pub(super) fn prepare(from: &From, with: &With, client: &CommandClient, rules: &Rules) -> Result<Prepared> {
+    let (facts, remotes) = gather_from(from, Some(client), rules);
+    let hosts = hosts(from, &with.remote_conf, remotes);
+    let accepted: BTreeSet<String> = with.accepted.iter().cloned().collect();
+    let fsid = is_fit(&facts, &Health::ask(client).map_err(said)?, &accepted)?;
+    Ok(Prepared { facts, hosts, accepted, fsid })
+}
+
+impl Prepared {
+    /// The head of a run that begins now, and the path of its journal.
+    pub(super) fn head(&self, with: &With, purpose: Purpose) -> Result<(Head, PathBuf)> {
+        let at = now();
+        let head = Head {
+            magic: MAGIC.to_owned(),
+            version: VERSION,
+            run: name(at),
+            fsid: self.fsid.clone(),
+            host: self.hosts.here.clone(),
+            at,
+            purpose,
+        };
+        let path = journal(with.state.as_ref(), &self.fsid, &head.run)?;
+        Ok((head, path))
+    }
+}
+
+/// The client of a command that changes a cluster.
+pub(super) fn changing(from: &From) -> Result<CommandClient> {
+    if from.no_cluster {
+        return refuse("nothing is changed without a cluster: leave out --no-cluster");
+    }
+    connect(from)
+}
+
+pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
+    let client = changing(&a.from)?;
+    // What is planned under the lock stays true until it is done.
+    let lock = a.yes.then(|| Lock::take(&client).map_err(Ended::refused)).transpose()?;
+    let rules = Rules::new()?;
+    let prepared = prepare(&a.from, &a.with, &client, &rules)?;
+    let Prepared { facts, hosts, accepted, fsid } = &prepared;
+    let purpose = a.purpose.purpose();
+    let plan = Plan::new(&rules, facts, purpose)?;
+    let choice = Choice { rules: a.rules.clone(), risk: a.risk.risk(), weaken: a.weaken };
+    let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
+    let hands = Hands { client: &client, hosts };
+    let steps = steps(hands, &chosen).map_err(Ended::refused)?;
+    let restarts = a.with.restarts(&client, hosts, facts, accepted);
+    reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
+    let Some(lock) = lock.filter(|_| !steps.is_empty()) else {
+        let what = json!({"steps": steps, "by_hand": by_hand, "done": false});
+        return a.json.done(what, || out!("{}", text::dry(&steps, &by_hand)));
+    };
+    is_free(&client, &a.with, fsid)?;
+    let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
+    let (head, path) = prepared.head(&a.with, purpose)?;
+    let run = head.run.clone();
+    let ended = Apply { hands, lock: &lock, facts, restarts, watch: &watch }
+        .run(head, &steps, &path)
+        .map_err(|why| Ended::refused(format!("nothing was changed: {why}")))?;
+    if let Some(why) = ended.why {
+        let begun = ended.run.begun.len();
+        bail!(
+            "stopped after {} of {} steps: {why}. Take {begun} back by 'loligo tune rollback {run}'",
+            ended.run.done.len(),
+            steps.len()
+        );
+    }
+    let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
+    a.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+/// Refuses where an OSD that is to be restarted is out of reach.
+pub(super) fn reaches_all<'a>(
+    restarts: &Restarts<'_>,
+    facts: &Facts,
+    osds: impl Iterator<Item = &'a i64>,
+) -> Result<()> {
+    if !matches!(restarts.way, Way::Systemd) {
+        return Ok(());
+    }
+    for id in osds {
+        let host = facts.osds.iter().find(|osd| osd.id == *id).map_or("", |osd| osd.host.as_str());
+        if !restarts.hosts.reaches(host) {
+            return refuse(format!(
+                "osd.{id} must be restarted, and its host {host} cannot be reached: add --host {host}, or give --restart-with"
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
+    let client = changing(&a.from)?;
+    let lock = Lock::take(&client).map_err(Ended::refused)?;
+    let (facts, remotes) = gather_from(&a.from, Some(&client), &Rules::new()?);
+    let Some(fsid) = facts.cluster.fsid.clone() else {
+        return refuse("the cluster does not say its id: 'ceph status' says more");
+    };
+    let states = shared::states(&client).map_err(said)?;
+    let is_meant = |state: &&State| match &a.run {
+        Some(run) => state.run == *run,
+        None => state.state != "rolled-back",
+    };
+    let Some(state) = states.iter().rev().find(is_meant) else {
+        return refuse(match &a.run {
+            Some(run) => format!("the cluster knows no run {run}: 'loligo tune history' lists them"),
+            None => "there is no run to take back: 'loligo tune history' lists them".to_owned(),
+        });
+    };
+    let path = journal(a.with.state.as_ref(), &fsid, &state.run)?;
+    let (mut journal, run) = recorded(&client, state, &path)?;
+    let has_left = run.undone.values().any(Option::is_some);
+    if run.rolled_back.is_some() && !(a.force && has_left) {
+        return refuse(format!("the run {} is taken back already", state.run));
+    }
+    let hosts = hosts(&a.from, &a.with.remote_conf, remotes);
+    let accepted: BTreeSet<String> = a.with.accepted.iter().cloned().collect();
+    let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
+    let restarts = a.with.restarts(&client, &hosts, &facts, &accepted);
+    reaches_all(&restarts, &facts, run.restarted.iter())?;
+    let hands = Hands { client: &client, hosts: &hosts };
+    let back = Rollback { hands, lock: &lock, facts: &facts, restarts, force: a.force, watch: &watch }
+        .run(&run, &mut journal, state.clone())
+        .map_err(|why| {
+            anyhow!("{why}. The rest is taken back by 'loligo tune rollback {}' again", state.run)
+        })?;
+    let what = json!({"run": state.run, "back": back});
+    a.json.done(what, || out!("{}", text::back(&state.run, &back)))
+}
+
+/// A run by its journal here, or by the cluster's copy; with the journal that goes on.
+fn recorded(client: &CommandClient, state: &State, path: &std::path::Path) -> Result<(Journal, Run)> {
+    if path.exists() {
+        let (journal, entries) = Journal::open(path)?;
+        let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
+        return Ok((journal, run));
+    }
+    let (run, entries) = shared::run(client, state).map_err(said)?;
+    say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
+    Ok((Journal::create(path, &entries)?, run))
+}
+
+/// All runs that the cluster knows, the oldest first, each by its journal here or by the cluster's copy.
+pub(super) fn known_runs(client: &CommandClient, state: Option<&PathBuf>) -> Result<Vec<Run>> {
+    let fsid = gather::fsid(client).map_err(said)?;
+    let states = shared::states(client).map_err(said)?;
+    states.iter().map(|it| known_run(client, it, &journal(state, &fsid, &it.run)?)).collect()
+}
+
+/// A run by its journal here, or by the cluster's copy.
+fn known_run(client: &CommandClient, state: &State, path: &std::path::Path) -> Result<Run> {
+    match std::fs::read(path) {
+        Ok(text) => {
+            let (entries, _) = loligo_tune::apply::read(&text)
+                .map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
+            Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))
+        }
+        Err(_) => Ok(shared::run(client, state).map_err(said)?.0),
+    }
+}
+
+/// A run as 'history' lists it.
+#[derive(Serialize)]
+struct Listed {
+    run: String,
+    host: String,
+    at: u64,
+    state: String,
+}
+
+pub(super) fn history(a: &HistoryArgs) -> Result<()> {
+    let client = connect(&a.from)?;
+    let states = shared::states(&client).map_err(said)?;
+    let Some(name) = &a.run else {
+        let all: Vec<Listed> = states
+            .into_iter()
+            .map(|it| Listed { run: it.run, host: it.host, at: it.at, state: it.state })
+            .collect();
+        return show(a.json, &all, || {
+            for it in &all {
+                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(it.at));
+                out!("{}  {at}  {}  {}\n", it.run, it.host, it.state);
+            }
+        });
+    };
+    let Some(state) = states.iter().find(|it| it.run == *name) else {
+        return refuse(format!("the cluster knows no run {name}: 'loligo tune history' lists them"));
+    };
+    let fsid = gather::fsid(&client).map_err(said)?;
+    let path = journal(a.state.as_ref(), &fsid, name)?;
+    let run = known_run(&client, state, &path)?;
+    show(a.json, &run, || out!("{}", text::run(&run)))
+}
+
+pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {
+    let mut text = String::new();
+    std::io::stdin().take(LONGEST_ORDER).read_to_string(&mut text).context("reading the order")?;
+    let order: Order = serde_json::from_str(&text).context("this is no order")?;
+    let found = carry_out(&a.root, &order);
+    show(true, &found, || ())
+}

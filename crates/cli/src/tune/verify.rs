@@ -1,0 +1,314 @@
+//! `loligo tune verify`: does a change help? Interleaved runs on an image of its own say so.
+
+use super::apply::{Prepared, RiskArg, Terminal, With, changing, is_free, prepare, reaches_all};
+use super::{From, GoalArg, PurposeArgs, WorkloadArg};
+use crate::outcome::{Json, refuse};
+use crate::values;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use loligo_bench::bed::Place;
+use loligo_bench::compare::{self, Load, Options, Outcome};
+use loligo_bench::fio::Rw;
+use loligo_bench::rbd::Source;
+use loligo_client::outcome::Ended;
+use loligo_log::{out, say};
+use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, choose, of_preset, price, steps};
+use loligo_tune::plan::{Change, Now, Plan};
+use loligo_tune::rules::{Observe, Preset, Risk, Rules, Target};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Compare a change with what is there now, by interleaved runs
+///
+/// Makes an image in the pool, writes it whole, and loads it by fio with what is there now and with the change, in blocks of four runs:
+/// ABBA or BAAB, by lot. After four blocks it says how many pairs the wanted change needs, and how long that takes. The verdict is
+/// by a block bootstrap at 99 %; the interval that is shown is of 95 %. A block does not count if the cluster was at work for itself,
+/// if a run did not become even, or if the host took away more than 10 % of the processor time. In the end all is as it was before, and
+/// the image is removed. A run that was killed is put back by 'loligo tune rollback'.
+///
+/// The change is what --rule names, or what --set says, or else all that --risk lets in.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  Do the limits of recovery help?
+    loligo tune verify --rule OSD-09 --pool rbd --yes
+  One option, 4K random writes at queue 16, until 3 % would be seen:
+    loligo tune verify --set osd:bluestore_throttle_bytes=134217728 --pool rbd \\
+        --rw randwrite --bs 4k --depth 16 --detect 3 --budget 90m --yes
+  An article's default against its tuned arm, in a laboratory:
+    loligo tune verify --preset article-bluestore --weaken --risk restart --pool rbd --yes \\
+        --report article.html
+  Nothing against nothing, to see the noise:
+    loligo tune verify --same --pool rbd --yes")]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    purpose: PurposeArgs,
+    /// The change that this rule proposes (any number)
+    #[arg(long = "rule", value_name = "RULE", conflicts_with_all = ["sets", "same", "preset"])]
+    rules: Vec<String>,
+    /// An option of Ceph, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
+    #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with_all = ["same", "preset"])]
+    sets: Vec<String>,
+    /// The settings of an article, as 'loligo tune presets' lists them, good or bad; for a laboratory, with --weaken
+    #[arg(long, value_name = "NAME", conflicts_with = "same")]
+    preset: Option<String>,
+    /// Change nothing: both arms are alike
+    #[arg(long)]
+    same: bool,
+    /// The greatest price
+    #[arg(long, value_enum, default_value = "online")]
+    risk: RiskArg,
+    /// The change may make durability, recovery or security less while it is compared
+    #[arg(long)]
+    weaken: bool,
+    /// The pool of the image
+    #[arg(long, value_name = "POOL")]
+    pool: String,
+    /// Bytes of the image
+    #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = values::size)]
+    size: u64,
+    /// Direction and order [default: by --workload]
+    #[arg(long, value_enum)]
+    rw: Option<RwArg>,
+    /// Bytes of a request [default: 4k, of streams 512k]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    bs: Option<u64>,
+    /// Requests in flight [default: 16, with --goal latency 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: Option<u32>,
+    /// Seconds of each run
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::seconds)]
+    seconds: Duration,
+    /// Seconds of load before each run, unmeasured
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = values::seconds)]
+    ramp: Duration,
+    /// The change that is to be seen, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "5")]
+    detect: f64,
+    /// Minutes that all runs may take
+    #[arg(long, value_name = "MINUTES", default_value = "60")]
+    budget: u64,
+    /// The number that lots are drawn by [default: the time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Parent of the scratch folder [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Write a page with graphs (.html), or tables (.md); all runs as JSON beside it
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Do it: the cluster is changed back and forth, and loaded
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    with: With,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RwArg {
+    /// Reads in order
+    Read,
+    /// Writes in order
+    Write,
+    /// Random reads
+    Randread,
+    /// Random writes
+    Randwrite,
+    /// Random, 70 % reads
+    Randrw,
+}
+
+impl VerifyArgs {
+    fn load(&self) -> Load {
+        let is_stream = matches!(self.purpose.workload, WorkloadArg::RbdSeq);
+        let rw = match (self.rw, self.purpose.workload) {
+            (Some(RwArg::Read), _) => Rw::Read,
+            (Some(RwArg::Write), _) | (None, WorkloadArg::RbdSeq) => Rw::Write,
+            (Some(RwArg::Randread), _) => Rw::RandRead,
+            (Some(RwArg::Randwrite), _) | (None, WorkloadArg::RbdRandom) => Rw::RandWrite,
+            (Some(RwArg::Randrw), _) | (None, WorkloadArg::Mixed) => Rw::RandMix(70),
+        };
+        let depth = if matches!(self.purpose.goal, GoalArg::Latency) { 1 } else { 16 };
+        let block = if is_stream { 512 << 10 } else { 4 << 10 };
+        Load { rw, block: self.bs.unwrap_or(block), depth: self.depth.unwrap_or(depth) }
+    }
+
+    fn options(&self) -> Result<Options> {
+        if !(0.1..=100.0).contains(&self.detect) {
+            return refuse("--detect takes 0.1 to 100 percent");
+        }
+        let mut place = Place::here()?;
+        place.verbose = false;
+        if let Some(dir) = &self.dir {
+            place.dir.clone_from(dir);
+        }
+        let id = self.from.name.strip_prefix("client.").unwrap_or(&self.from.name).to_owned();
+        let source = Source::Given {
+            conf: self.from.conf(),
+            id,
+            keyring: self.from.keyring.clone(),
+            pool: self.pool.clone(),
+        };
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |it| it.as_secs());
+        Ok(Options {
+            place,
+            source,
+            load: self.load(),
+            time: self.seconds,
+            ramp: self.ramp,
+            detect: self.detect / 100.0,
+            budget: Duration::from_secs(self.budget * 60),
+            size: self.size,
+            seed: self.seed.unwrap_or(seed),
+        })
+    }
+
+    /// The change, and the names of both arms.
+    fn chosen(&self, prepared: &Prepared, rules: &Rules) -> Result<(Vec<Chosen>, [String; 2])> {
+        let arms = |second: String| ["before".to_owned(), second];
+        if self.same {
+            return Ok((Vec::new(), arms("the same".to_owned())));
+        }
+        if !self.sets.is_empty() {
+            let chosen = self.sets.iter().map(|text| self.by_hand(text, prepared));
+            return Ok((chosen.collect::<Result<_>>()?, arms("changed".to_owned())));
+        }
+        if let Some(name) = &self.preset {
+            return Ok((self.of_preset(name, prepared, rules)?, ["default", "tuned"].map(str::to_owned)));
+        }
+        let plan = Plan::new(rules, &prepared.facts, self.purpose.purpose())?;
+        let choice = Choice { rules: self.rules.clone(), risk: self.risk.risk(), weaken: self.weaken };
+        let (chosen, by_hand) =
+            choose(&plan, &prepared.facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
+        for it in by_hand {
+            say!("not compared: {} {}: {}", it.rule, it.change.key, it.why);
+        }
+        if chosen.is_empty() {
+            return refuse(
+                "no rule proposes anything that is applied here: 'loligo tune plan' says more, and --same measures the noise",
+            );
+        }
+        Ok((chosen, arms("planned".to_owned())))
+    }
+
+    fn by_hand(&self, text: &str, prepared: &Prepared) -> Result<Chosen> {
+        let parts = text.split_once('=').and_then(|(place, value)| {
+            let (who, key) = place.rsplit_once(':')?;
+            (!who.is_empty() && !key.is_empty()).then_some((who, key, value))
+        });
+        let Some((who, key, value)) = parts else {
+            return refuse(format!("--set {text}: it is WHO:NAME=VALUE, as osd:osd_max_backfills=1"));
+        };
+        let observe = if who.starts_with("client") { Observe::Image } else { Observe::Option };
+        let change = Change {
+            target: Target::Config,
+            who: who.to_owned(),
+            key: key.to_owned(),
+            now: Now::default(),
+            value: Some(value.to_owned()),
+            observe,
+        };
+        let risk =
+            price(&change, &prepared.facts).map_err(|why| Ended::refused(format!("--set {text}: {why}")))?;
+        self.affords(key, risk)?;
+        Ok(Chosen::new("by hand", risk, change, &prepared.facts))
+    }
+
+    fn affords(&self, key: &str, risk: Risk) -> Result<()> {
+        if risk <= self.risk.risk().max(Risk::Reopen) {
+            return Ok(());
+        }
+        refuse(format!(
+            "OSDs read {key} as they start: give --risk restart, and they are restarted between the arms"
+        ))
+    }
+
+    fn of_preset(&self, name: &str, prepared: &Prepared, rules: &Rules) -> Result<Vec<Chosen>> {
+        let all = Preset::all(rules)?;
+        let Some(preset) = all.iter().find(|it| it.name == name) else {
+            let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+            return refuse(format!("there is no preset {name}: {}", names.join(", ")));
+        };
+        if !self.weaken {
+            return refuse(format!(
+                "the preset {name} has settings that rules refuse ('loligo tune presets {name}'): compare it on a laboratory's cluster, with --weaken"
+            ));
+        }
+        let (chosen, by_hand) = of_preset(preset, &prepared.facts);
+        for it in by_hand {
+            say!("not compared: {} {}: {}", it.rule, it.change.key, it.why);
+        }
+        for it in &chosen {
+            self.affords(&it.change.key, it.risk)?;
+        }
+        Ok(chosen)
+    }
+}
+
+pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
+    let options = a.options()?;
+    let client = changing(&a.from)?;
+    let lock = Lock::take(&client).map_err(Ended::refused)?;
+    let rules = Rules::new()?;
+    let prepared = prepare(&a.from, &a.with, &client, &rules)?;
+    let (chosen, arms) = a.chosen(&prepared, &rules)?;
+    let Prepared { facts, hosts, accepted, fsid } = &prepared;
+    let hands = Hands { client: &client, hosts };
+    // An article's host may have what this one has not.
+    let chosen = chosen.into_iter().filter(|it| match (&a.preset, hands.look(&it.change)) {
+        (Some(_), Err(why)) => {
+            say!("not compared: {} {}: {why}", it.rule, it.change.key);
+            false
+        }
+        _ => true,
+    });
+    let chosen: Vec<Chosen> = chosen.collect();
+    let steps = steps(hands, &chosen).map_err(Ended::refused)?;
+    if steps.is_empty() && !a.same {
+        return refuse("all of this is so already: there is nothing to compare");
+    }
+    let restarts = a.with.restarts(&client, hosts, facts, accepted);
+    reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
+    for step in &steps {
+        say!(
+            "compared: {} is {}, and {}",
+            step.place(),
+            step.before.words(),
+            step.change.value.as_deref().unwrap_or("nothing")
+        );
+    }
+    if !a.yes {
+        return refuse(format!(
+            "nothing was changed. With --yes the pool {} gets an image of {} bytes and {}, and {} values are changed back and forth",
+            a.pool,
+            a.size,
+            options.load.words(),
+            steps.len()
+        ));
+    }
+    is_free(&client, &a.with, fsid)?;
+    let watch = Terminal(options.place.stop.clone());
+    let (head, path) = prepared.head(&a.with, a.purpose.purpose())?;
+    let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
+    let outcome = apply
+        .compare(head, &steps, &path, |sides| {
+            compare::run(&options, &client, sides, arms, &|words| say!("{words}"))
+        })
+        .map_err(|why| anyhow!(why))?;
+    write(a, &outcome)?;
+    a.json.done(&outcome, || out!("{}", outcome.text()))
+}
+
+fn write(a: &VerifyArgs, outcome: &Outcome) -> Result<()> {
+    let Some(path) = &a.report else { return Ok(()) };
+    match path.extension().and_then(|it| it.to_str()) {
+        Some("html") => outcome.report().write(path)?,
+        Some("md") => std::fs::write(path, outcome.markdown()).with_context(|| path.display().to_string())?,
+        _ => bail!(Ended::refused(format!("--report {}: its name ends with .html or .md", path.display()))),
+    }
+    let json = path.with_extension("json");
+    std::fs::write(&json, serde_json::to_vec_pretty(outcome)?).with_context(|| json.display().to_string())
+}

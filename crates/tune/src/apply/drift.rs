@@ -1,0 +1,105 @@
+//! Drift: values of applied runs that are no more what they were made, or that stopped acting.
+
+use super::effect;
+use super::journal::Run;
+use super::places::Hands;
+use super::step::Step;
+use crate::facts::Facts;
+use crate::rules::Target;
+use serde::Serialize;
+
+/// A step that is no more as it was made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Drift {
+    /// Its run.
+    pub run: String,
+    /// Its rule.
+    pub rule: String,
+    /// Its place.
+    pub place: String,
+    /// What is there now, or why it does not act.
+    pub why: String,
+}
+
+/// Steps of runs, the oldest first, that still count: made, not taken back, and not made anew by a later run.
+pub fn standing(runs: &[Run]) -> Vec<(&Run, &Step)> {
+    let mut all: Vec<(&Run, &Step)> = Vec::new();
+    for run in runs.iter().filter(|run| run.rolled_back.is_none()) {
+        let counts = |step: &&Step| {
+            step.change.target != Target::Daemon
+                && run.done.contains_key(&step.number)
+                && !run.undone.contains_key(&step.number)
+        };
+        for step in run.steps.iter().filter(counts) {
+            let same = |it: &Step| {
+                (it.change.target, &it.change.who, &it.change.key)
+                    == (step.change.target, &step.change.who, &step.change.key)
+            };
+            all.retain(|(_, earlier)| !same(earlier));
+            all.push((run, step));
+        }
+    }
+    all
+}
+
+/// Looks at each step once.
+pub fn drifts(hands: Hands<'_>, facts: &Facts, steps: &[(&Run, &Step)]) -> Vec<Drift> {
+    let look = |(run, step): &(&Run, &Step)| {
+        let why = effect::look(hands, facts, step).err()?;
+        Some(Drift { run: run.head.run.clone(), rule: step.rule.clone(), place: step.place(), why })
+    };
+    steps.iter().filter_map(look).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{Effect, Entry, Head, How, MAGIC, VERSION, Value};
+    use crate::plan::{Change, Now, Purpose};
+    use crate::rules::{Goal, Observe, Workload};
+
+    fn run(name: &str, key: &str, more: &[Entry]) -> Run {
+        let purpose = Purpose { workload: Workload::Mixed, goal: Goal::Iops };
+        let (magic, run) = (MAGIC.to_owned(), name.to_owned());
+        let change = Change {
+            target: Target::Config,
+            who: "osd".into(),
+            key: key.into(),
+            now: Now::default(),
+            value: Some("1".into()),
+            observe: Observe::Option,
+        };
+        let step =
+            Step { number: 1, rule: "X".into(), change, before: Value::default(), restarts: Vec::new() };
+        let mut entries = vec![
+            Entry::Head(Head {
+                magic,
+                version: VERSION,
+                run,
+                fsid: "f".into(),
+                host: "h".into(),
+                at: 1,
+                purpose,
+            }),
+            Entry::Step(Box::new(step)),
+            Entry::Doing(1),
+            Entry::Done(1, Effect::Acts("seen".into())),
+            Entry::Ended { at: 2, how: How::Applied, why: String::new() },
+        ];
+        entries.extend_from_slice(more);
+        Run::of(&entries).expect("a run")
+    }
+
+    #[test]
+    fn the_last_run_that_stands_counts_for_a_place() {
+        let runs = [
+            run("1", "a", &[]),
+            run("2", "b", &[Entry::Undoing(1), Entry::Undone(1, None), Entry::RolledBack { at: 3 }]),
+            run("3", "a", &[]),
+            run("4", "c", &[]),
+        ];
+        let names: Vec<_> =
+            standing(&runs).iter().map(|(run, step)| (run.head.run.as_str(), step.place())).collect();
+        assert_eq!(names, [("3", "a of osd".to_owned()), ("4", "c of osd".to_owned())]);
+    }
+}

@@ -1,0 +1,33 @@
+//! Plans are applied and taken back: what was there is recorded first, each effect is observed, and a lock in the cluster keeps two
+//! tuners apart.
+
+mod drift;
+mod effect;
+mod gate;
+mod hosts;
+mod journal;
+mod lock;
+mod on_host;
+mod places;
+mod restart;
+mod rollback;
+mod run;
+pub mod shared;
+mod sides;
+mod step;
+mod value;
+
+pub use drift::{Drift, drifts, standing};
+pub use effect::Effect;
+pub use gate::Health;
+pub use hosts::Hosts;
+pub use journal::{BadJournal, Entry, Head, How, Journal, MAGIC, Run, VERSION, now, read};
+pub use lock::Lock;
+pub use on_host::{Found, Order, carry_out};
+pub use places::{Hands, wanted};
+pub use restart::{Restarts, Way};
+pub use rollback::{Back, Rollback};
+pub use run::{Apply, Ended, Watch, steps};
+pub use sides::{Side, Sides, Uncompared};
+pub use step::{ByHand, Choice, Chosen, NoChoice, Step, choose, of_preset, place, price};
+pub use value::Value;

@@ -1,0 +1,410 @@
+//! Deeds on a host: values of its kernel with the files that keep them over a boot, and Ceph's own file.
+
+use super::value::Value;
+use crate::gather::lists::chosen;
+use crate::rules::Target;
+use loligo_block::host_files::HostFiles;
+use serde::{Deserialize, Serialize};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+/// The file that keeps values of sysctl; the last that is read of its folder.
+const SYSCTL: &str = "/etc/sysctl.d/99-zz-loligo-tune.conf";
+/// The file that keeps values below /sys.
+const SYSFS: &str = "/etc/tmpfiles.d/zz-loligo-tune.conf";
+/// The head of both.
+const HEAD: &str = "# Written by 'loligo tune apply'. 'loligo tune rollback' takes its lines away again.\n";
+/// The beginning of a line of Ceph's file that was taken away.
+const TAKEN: &str = "#loligo-tune# ";
+
+/// The word before a share of memory where a limit in bytes is not in force.
+const RATIO: &str = "ratio ";
+/// Limits in bytes, each with the share of memory that it puts out of force (the kernel's admin-guide, sysctl/vm).
+const RATIOS: [(&str, &str); 2] =
+    [("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_background_bytes", "vm.dirty_background_ratio")];
+
+/// Something that is asked of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// The kind of place: sysctl, sysfs or file.
+    pub target: Target,
+    /// The place. When it is looked at it may have `*` in names of folders.
+    pub key: String,
+    /// Ceph's file there.
+    pub conf: PathBuf,
+    /// The value that is to be put; nothing: it is looked at.
+    pub put: Option<Value>,
+}
+
+/// A place of a host with its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    /// The place.
+    pub key: String,
+    /// Its value.
+    pub value: Value,
+    /// The reason why it cannot be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<String>,
+}
+
+/// Carries an order out on the host whose root is `root`: the places with their values afterwards.
+///
+/// # Errors
+/// If there is no such place, or it refuses the value.
+pub fn carry_out(root: &Path, order: &Order) -> Result<Vec<Found>, String> {
+    let host = HostFiles::new(root);
+    let keys = match (&order.target, &order.put) {
+        (Target::Sysfs, None) => matching(&host, &order.key)?,
+        _ => vec![order.key.clone()],
+    };
+    let mut all = Vec::new();
+    for key in keys {
+        let place = Place::new(&host, order.target, &key, &order.conf)?;
+        if let Some(value) = &order.put {
+            place.put(value)?;
+        }
+        let (value, fixed) = (place.look()?, place.fixed());
+        all.push(Found { key, value, fixed });
+    }
+    Ok(all)
+}
+
+/// A place on a host.
+enum Place<'a> {
+    /// A value of the kernel, and the line of a file that keeps it.
+    Kernel { file: PathBuf, keeper: PathBuf, line: String, ratio: Option<PathBuf> },
+    /// An option in Ceph's file.
+    Conf { file: PathBuf, key: &'a str },
+}
+
+impl<'a> Place<'a> {
+    fn new(host: &HostFiles, target: Target, key: &'a str, conf: &Path) -> Result<Place<'a>, String> {
+        let is_plain = key.chars().all(|c| c.is_ascii_graphic()) && !key.split('/').any(|it| it == "..");
+        match target {
+            Target::Sysctl if is_plain && !key.contains('/') => Ok(Place::Kernel {
+                file: host.at(sysctl(key)),
+                keeper: host.at(SYSCTL),
+                line: format!("{key} = "),
+                ratio: RATIOS.iter().find(|(bytes, _)| *bytes == key).map(|(_, it)| host.at(sysctl(it))),
+            }),
+            Target::Sysfs if is_plain && key.starts_with("/sys/") => Ok(Place::Kernel {
+                file: host.at(key),
+                keeper: host.at(SYSFS),
+                line: format!("w {key} - - - - "),
+                ratio: None,
+            }),
+            Target::File if is_plain => {
+                let file = host.at(conf);
+                let file = file.canonicalize().map_err(|why| format!("{}: {why}", file.display()))?;
+                Ok(Place::Conf { file, key })
+            }
+            _ => Err(format!("{key} is no place on a host that this program writes")),
+        }
+    }
+
+    fn look(&self) -> Result<Value, String> {
+        match self {
+            Place::Kernel { file, keeper, line, ratio } => {
+                let mut now = read(file)?;
+                if let Some(ratio) = ratio.as_ref().filter(|_| now.trim() == "0") {
+                    now = format!("{RATIO}{}", read(ratio)?);
+                }
+                let now =
+                    chosen(&now).unwrap_or_else(|| now.split_whitespace().collect::<Vec<_>>().join(" "));
+                let kept = std::fs::read_to_string(keeper).unwrap_or_default();
+                let kept = kept.lines().find_map(|it| it.strip_prefix(line.as_str())).map(str::to_owned);
+                Ok(Value { now: Some(now), kept })
+            }
+            Place::Conf { file, key } => Ok(Value::plain(in_conf(&read(file)?, key))),
+        }
+    }
+
+    /// The reason why it cannot be written; what only a write shows is not known here.
+    fn fixed(&self) -> Option<String> {
+        let (Place::Kernel { file, .. } | Place::Conf { file, .. }) = self;
+        let why = std::fs::OpenOptions::new().write(true).open(file).err()?;
+        Some(format!("{} cannot be written: {why}", file.display()))
+    }
+
+    fn put(&self, value: &Value) -> Result<(), String> {
+        match self {
+            Place::Kernel { file, keeper, line, ratio } => {
+                // The line comes first: a value that is there and kept by nobody would be gone with the next boot.
+                keep(keeper, line, value.kept.as_deref())?;
+                let Some(now) = &value.now else { return Ok(()) };
+                let (file, now) = match (ratio, now.strip_prefix(RATIO)) {
+                    (Some(ratio), Some(share)) => (ratio, share),
+                    _ => (file, now.as_str()),
+                };
+                let wrote = std::fs::OpenOptions::new().write(true).open(file);
+                let wrote = wrote.and_then(|mut it| it.write_all(format!("{now}\n").as_bytes()));
+                wrote.map_err(|why| format!("{} takes no '{now}': {why}", file.display()))
+            }
+            Place::Conf { file, key } => {
+                let text = read(file)?;
+                let after = match &value.now {
+                    None => taken_away(&text, key),
+                    Some(_) => given_back(&text, key),
+                };
+                if after == text { Ok(()) } else { replace(file, &after) }
+            }
+        }
+    }
+}
+
+/// The file of a value of sysctl.
+fn sysctl(key: &str) -> String {
+    format!("/proc/sys/{}", key.replace('.', "/"))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let raw = std::fs::read(path).map_err(|why| format!("{}: {why}", path.display()))?;
+    Ok(String::from_utf8_lossy(&raw).into_owned())
+}
+
+/// Sets the line of `keeper` that begins with `of`, or takes it away.
+fn keep(keeper: &Path, of: &str, value: Option<&str>) -> Result<(), String> {
+    let before = std::fs::read_to_string(keeper).unwrap_or_default();
+    let others = before.lines().filter(|line| !line.starts_with(of));
+    let mut after: String = others.map(|line| format!("{line}\n")).collect();
+    if let Some(value) = value {
+        if after.is_empty() {
+            after.push_str(HEAD);
+        }
+        after.push_str(&format!("{of}{value}\n"));
+    }
+    if after == before {
+        return Ok(());
+    }
+    let fail = |why: std::io::Error| format!("{}: {why}", keeper.display());
+    let is_empty = after.lines().all(|line| line.starts_with('#'));
+    if is_empty {
+        return std::fs::remove_file(keeper).map_err(fail);
+    }
+    if let Some(folder) = keeper.parent() {
+        std::fs::create_dir_all(folder).map_err(fail)?;
+    }
+    replace(keeper, &after)
+}
+
+/// Writes a file anew in one step, with its owner and rights, durably.
+fn replace(path: &Path, text: &str) -> Result<(), String> {
+    let fail = |why: std::io::Error| format!("{} cannot be written: {why}", path.display());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.loligo-tune"));
+    let mut file = std::fs::File::create(&beside).map_err(fail)?;
+    let done = (|| {
+        if let Ok(before) = path.metadata() {
+            file.set_permissions(before.permissions())?;
+            fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        std::fs::File::open(folder)?.sync_all()
+    })();
+    if done.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    done.map_err(fail)
+}
+
+/// The files that a path with `*` in names means, sorted.
+fn matching(host: &HostFiles, pattern: &str) -> Result<Vec<String>, String> {
+    let mut all = vec![String::new()];
+    for part in pattern.split('/').skip(1) {
+        let mut next = Vec::new();
+        for at in &all {
+            match part.split_once('*') {
+                None => next.push(format!("{at}/{part}")),
+                Some((begin, end)) => next.extend(
+                    host.names(at)
+                        .into_iter()
+                        .filter(|name| {
+                            name.len() >= part.len() - 1 && name.starts_with(begin) && name.ends_with(end)
+                        })
+                        .map(|name| format!("{at}/{name}")),
+                ),
+            }
+        }
+        all = next;
+    }
+    all.retain(|path| !pattern.contains('*') || host.has(path));
+    if all.is_empty() { Err(format!("there is no {pattern}")) } else { Ok(all) }
+}
+
+/// The name of an option as Ceph compares it.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace([' ', '-', '\t'], "_")
+}
+
+/// The sections whose options OSDs take.
+fn is_of_osds(section: &str) -> bool {
+    section == "global" || section == "osd" || section.starts_with("osd.")
+}
+
+/// Goes through the lines of Ceph's file: each with true if it is one of `key` for OSDs, or goes on with one.
+fn lines<'a>(text: &'a str, key: &str, skipped: &str) -> Vec<(&'a str, bool)> {
+    let key = plain(key);
+    let mut section = String::new();
+    let mut goes_on = false;
+    let mut all = Vec::new();
+    for whole in text.split_inclusive('\n') {
+        let Some(line) = whole.strip_prefix(skipped) else {
+            all.push((whole, false));
+            continue;
+        };
+        let bare = line.trim();
+        if !goes_on && let Some(name) = bare.strip_prefix('[').and_then(|it| it.split(']').next()) {
+            section = name.trim().to_owned();
+        }
+        let is_key = goes_on
+            || (is_of_osds(&section) && bare.split_once('=').is_some_and(|(name, _)| plain(name) == key));
+        goes_on = is_key && bare.ends_with('\\');
+        all.push((whole, is_key));
+    }
+    all
+}
+
+/// The value of an option for OSDs in Ceph's file; the last one counts.
+fn in_conf(text: &str, key: &str) -> Option<String> {
+    let found = lines(text, key, "").into_iter().filter(|(_, is_key)| *is_key);
+    let value = found.filter_map(|(line, _)| line.split_once('=')).last()?.1;
+    Some(value.trim().to_owned())
+}
+
+/// The text with the lines of an option marked as taken away.
+fn taken_away(text: &str, key: &str) -> String {
+    let lines = lines(text, key, "");
+    lines
+        .into_iter()
+        .map(|(line, is_key)| if is_key { format!("{TAKEN}{line}") } else { line.to_owned() })
+        .collect()
+}
+
+/// The text with those lines as they were. Sections are those of all lines.
+fn given_back(text: &str, key: &str) -> String {
+    let key = plain(key);
+    let mut goes_on = false;
+    let back = text.split_inclusive('\n').map(|line| {
+        let Some(taken) = line.strip_prefix(TAKEN) else { return line };
+        let bare = taken.trim();
+        let is_key = goes_on || bare.split_once('=').is_some_and(|(name, _)| plain(name) == key);
+        goes_on = is_key && bare.ends_with('\\');
+        if is_key { taken } else { line }
+    });
+    back.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONF: &str = "[global]\nfsid = x\n  OSD max-backfills = 8\n[mon]\nosd max backfills = 9\n[osd.1]\n\
+                        osd_max_backfills = \\\n 7\nosd recovery max active=20\n# osd max backfills = 5\n";
+
+    #[test]
+    fn an_option_of_ceph_s_file_goes_and_comes_back_byte_by_byte() {
+        assert_eq!(in_conf(CONF, "osd_recovery_max_active").as_deref(), Some("20"));
+        let gone = taken_away(CONF, "osd_max_backfills");
+        assert_eq!(in_conf(&gone, "osd_max_backfills"), None);
+        assert!(gone.contains("\nosd max backfills = 9\n"), "that of monitors stays: {gone}");
+        assert!(gone.contains("#loligo-tune#  7\n"), "the line that goes on goes as well: {gone}");
+        let more = taken_away(&gone, "osd_recovery_max_active");
+        assert_eq!(in_conf(&more, "osd_recovery_max_active"), None);
+        assert_eq!(given_back(&given_back(&more, "osd_max_backfills"), "osd_recovery_max_active"), CONF);
+        assert_eq!(given_back(&more, "osd_max_backfills"), taken_away(CONF, "osd_recovery_max_active"));
+    }
+
+    fn host() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (path, text) in [
+            ("proc/sys/vm/swappiness", "60\n"),
+            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+            ("sys/block/sda/queue/scheduler", "[none] mq-deadline\n"),
+            ("sys/block/sdb/queue/scheduler", "none [mq-deadline]\n"),
+        ] {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            std::fs::write(path, text).expect("a file");
+        }
+        dir
+    }
+
+    fn order(target: Target, key: &str, put: Option<Value>) -> Order {
+        Order { target, key: key.to_owned(), conf: PathBuf::from("/etc/ceph/ceph.conf"), put }
+    }
+
+    #[test]
+    fn a_value_of_the_kernel_is_kept_over_a_boot_and_taken_back_whole() {
+        let dir = host();
+        let look = || carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", None)).expect("found");
+        let before = look()[0].value.clone();
+        assert_eq!(before, Value { now: Some("60".into()), kept: None });
+        let put = |value: Value| carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", Some(value)));
+        put(Value { now: Some("10".into()), kept: Some("10".into()) }).expect("put");
+        let kept =
+            std::fs::read_to_string(dir.path().join("etc/sysctl.d/99-zz-loligo-tune.conf")).expect("kept");
+        assert!(kept.ends_with("\nvm.swappiness = 10\n"), "{kept}");
+        assert_eq!(look()[0].value.kept.as_deref(), Some("10"));
+        put(before.clone()).expect("put");
+        assert_eq!(look()[0].value, before);
+        assert!(
+            !dir.path().join("etc/sysctl.d/99-zz-loligo-tune.conf").exists(),
+            "a file without lines goes"
+        );
+    }
+
+    #[test]
+    fn a_star_means_each_file_and_the_choice_among_several_is_the_value() {
+        let dir = host();
+        let found = carry_out(dir.path(), &order(Target::Sysfs, "/sys/block/sd*/queue/scheduler", None));
+        let found = found.expect("found");
+        let all: Vec<_> = found.iter().map(|it| (it.key.as_str(), it.value.words())).collect();
+        assert_eq!(
+            all,
+            [("/sys/block/sda/queue/scheduler", "none"), ("/sys/block/sdb/queue/scheduler", "mq-deadline")]
+        );
+        let wide = carry_out(dir.path(), &order(Target::Sysctl, "net.ipv4.tcp_rmem", None)).expect("found");
+        assert_eq!(wide[0].value.words(), "4096 131072 6291456");
+        assert!(
+            carry_out(dir.path(), &order(Target::Sysfs, "/sys/block/nvme*/queue/scheduler", None)).is_err()
+        );
+    }
+
+    #[test]
+    fn a_share_of_memory_comes_back_where_a_limit_in_bytes_was_set() {
+        let dir = host();
+        let file = |name: &str| dir.path().join("proc/sys/vm").join(name);
+        std::fs::write(file("dirty_bytes"), "0\n").expect("a file");
+        std::fs::write(file("dirty_ratio"), "20\n").expect("a file");
+        let of = |put| carry_out(dir.path(), &order(Target::Sysctl, "vm.dirty_bytes", put)).expect("found");
+        let before = of(None)[0].value.clone();
+        assert_eq!(before.words(), "ratio 20");
+        // The kernel clears the one as the other is set.
+        std::fs::write(file("dirty_bytes"), "1073741824\n").expect("a file");
+        std::fs::write(file("dirty_ratio"), "0\n").expect("a file");
+        of(Some(before));
+        assert_eq!(std::fs::read_to_string(file("dirty_ratio")).expect("text"), "20\n");
+    }
+
+    #[test]
+    fn nothing_but_its_own_places_is_written() {
+        let dir = host();
+        for (target, key) in [
+            (Target::Sysfs, "/sys/../etc/passwd"),
+            (Target::Sysfs, "/etc/passwd"),
+            (Target::Sysctl, "vm/../../../etc/passwd"),
+            (Target::Sysfs, "/sys/a b"),
+            (Target::Pool, "size"),
+        ] {
+            let value = Value { now: Some("x".into()), kept: Some("x".into()) };
+            assert!(carry_out(dir.path(), &order(target, key, Some(value))).is_err(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Values at their places: read, and put.
+
+use super::hosts::Hosts;
+use super::on_host::{Found, Order};
+use super::step::place;
+use super::value::Value;
+use crate::gather::asked::{ask, command};
+use crate::plan::Change;
+use crate::rules::Target;
+use loligo_ceph::commands::{CommandClient, Recipient};
+use serde_json::{Value as Json, json};
+use std::path::PathBuf;
+
+/// The hands of a run: the cluster, and the hosts.
+#[derive(Debug, Clone, Copy)]
+pub struct Hands<'a> {
+    /// The cluster.
+    pub client: &'a CommandClient,
+    /// The hosts.
+    pub hosts: &'a Hosts,
+}
+
+impl Hands<'_> {
+    /// The values at the place of a change, each with its change: a path with `*` is several places.
+    ///
+    /// # Errors
+    /// If it cannot be asked, or a host cannot write there.
+    pub fn look(&self, change: &Change) -> Result<Vec<(Change, Value)>, String> {
+        if !is_of_host(change.target) {
+            return Ok(vec![(change.clone(), self.value(change)?)]);
+        }
+        let found = self.hosts.order(&change.who, order(change, None))?;
+        if let Some(why) = found.iter().find_map(|it| it.fixed.as_ref()) {
+            return Err(format!("{}: {why}", change.who));
+        }
+        let of = |it: Found| (Change { key: it.key, ..change.clone() }, it.value);
+        Ok(found.into_iter().map(of).collect())
+    }
+
+    /// The value at the one place of a change.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub fn value(&self, change: &Change) -> Result<Value, String> {
+        match change.target {
+            Target::Daemon => Ok(Value::default()),
+            Target::Config | Target::Mgr => {
+                let dump = ask(self.client, Recipient::Monitors, &command("config dump"))?;
+                Ok(Value::plain(entry(&dump, &change.who, &change.key)))
+            }
+            Target::Pool => {
+                let mut order = command("osd pool get");
+                order["pool"] = json!(change.who);
+                order["var"] = json!(change.key);
+                let said = ask(self.client, Recipient::Monitors, &order)?;
+                let value = &said[change.key.as_str()];
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                Ok(Value::plain((!value.is_null()).then_some(text)))
+            }
+            _ if is_of_host(change.target) => {
+                let found = self.hosts.order(&change.who, order(change, None))?;
+                let one = found.into_iter().next().map(|it| it.value);
+                one.ok_or_else(|| format!("there is no {}", place(change)))
+            }
+            _ => Err(format!("{} is not read by this program", place(change))),
+        }
+    }
+
+    /// Puts a value there. `known` is false where a release may not know the name any more.
+    ///
+    /// # Errors
+    /// If it is refused, with the words of whoever refuses.
+    pub fn put(&self, change: &Change, value: &Value, known: bool) -> Result<(), String> {
+        let order = match (change.target, &value.now) {
+            (Target::Config | Target::Mgr, Some(now)) => json!({
+                "prefix": "config set", "who": change.who, "name": change.key, "value": now, "force": !known
+            }),
+            (Target::Config | Target::Mgr, None) => {
+                json!({"prefix": "config rm", "who": change.who, "name": change.key})
+            }
+            (Target::Pool, Some(now)) => {
+                json!({"prefix": "osd pool set", "pool": change.who, "var": change.key, "val": now})
+            }
+            (Target::Daemon, _) => return Ok(()),
+            _ if is_of_host(change.target) => {
+                return self.hosts.order(&change.who, order(change, Some(value.clone()))).map(drop);
+            }
+            _ => return Err(format!("{} is not written by this program", place(change))),
+        };
+        self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| why.to_string())
+    }
+}
+
+/// The value that a step puts: what is kept by files of the host is kept as well.
+pub fn wanted(change: &Change) -> Value {
+    let kept =
+        matches!(change.target, Target::Sysctl | Target::Sysfs).then(|| change.value.clone()).flatten();
+    Value { now: change.value.clone(), kept }
+}
+
+fn is_of_host(target: Target) -> bool {
+    matches!(target, Target::Sysctl | Target::Sysfs | Target::File)
+}
+
+fn order(change: &Change, put: Option<Value>) -> Order {
+    Order { target: change.target, key: change.key.clone(), conf: PathBuf::new(), put }
+}
+
+/// The value of a key at a section with its mask, as the database has it.
+fn entry(dump: &Json, who: &str, key: &str) -> Option<String> {
+    let (section, mask) = who.split_once('/').unwrap_or((who, ""));
+    let mut entries = dump.as_array().into_iter().flatten();
+    let found = entries.find(|it| {
+        it["name"] == key && it["section"] == section && it["mask"].as_str().unwrap_or_default() == mask
+    });
+    found.and_then(|it| it["value"].as_str()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_that_of_its_very_section_and_mask() {
+        let dump = json!([
+            {"section": "osd", "name": "k", "value": "1", "mask": "class:hdd"},
+            {"section": "osd", "name": "k", "value": "2", "mask": ""},
+            {"section": "osd.1", "name": "k", "value": "3"}
+        ]);
+        let of = |who: &str| entry(&dump, who, "k");
+        assert_eq!(of("osd/class:hdd").as_deref(), Some("1"));
+        assert_eq!(of("osd").as_deref(), Some("2"));
+        assert_eq!(of("osd.1").as_deref(), Some("3"));
+        assert_eq!(of("global"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! OSDs are restarted one by one, each only while the others have all data.
+
+use super::gate::Health;
+use super::hosts::Hosts;
+use crate::gather::asked::{ask, by_id, command};
+use loligo_ceph::commands::{CommandClient, Recipient};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The time between two looks.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// The way to restart an OSD.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// A command of this host's shell; `{id}` and `{host}` are filled in.
+    Command(String),
+    /// The orchestrator's.
+    Orchestrator,
+    /// The unit of systemd on its host.
+    Systemd,
+}
+
+/// Restarts of a run.
+#[derive(Debug)]
+pub struct Restarts<'a> {
+    /// The cluster.
+    pub client: &'a CommandClient,
+    /// The hosts.
+    pub hosts: &'a Hosts,
+    /// The way.
+    pub way: Way,
+    /// Checks of health that were there before.
+    pub accepted: &'a BTreeSet<String>,
+    /// The time that the cluster has to become clean.
+    pub patience: Duration,
+}
+
+impl Restarts<'_> {
+    /// Says that this OSD may be stopped now: all data stay within reach.
+    ///
+    /// # Errors
+    /// If it may not after the patience; the manager's words.
+    pub fn wait_until_ok(&self, osd: i64) -> Result<(), String> {
+        self.wait_for(|| {
+            let mut order = command("osd ok-to-stop");
+            order["ids"] = json!([osd.to_string()]);
+            self.client.send(Recipient::Manager, &order).map(drop).map_err(|why| why.to_string())
+        })
+    }
+
+    /// True if somebody set noout on it, or on all.
+    ///
+    /// # Errors
+    /// If no monitor answers.
+    pub fn has_noout(&self, osd: i64) -> Result<bool, String> {
+        let map = ask(self.client, Recipient::Monitors, &command("osd dump"))?;
+        let mut flags = map["flags_set"].as_array().into_iter().flatten();
+        let mut states = by_id(&map["osds"], "osd", osd)["state"].as_array().into_iter().flatten();
+        Ok(flags.any(|it| it == "noout") || states.any(|it| it == "noout"))
+    }
+
+    /// Keeps it from being marked out, or ends that.
+    ///
+    /// # Errors
+    /// If no monitor answers.
+    pub fn noout(&self, osd: i64, on: bool) -> Result<(), String> {
+        let prefix = if on { "osd set-group" } else { "osd unset-group" };
+        let order = json!({"prefix": prefix, "flags": "noout", "who": [format!("osd.{osd}")]});
+        self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| why.to_string())
+    }
+
+    /// Restarts it, and waits until it is up by a new start.
+    ///
+    /// # Errors
+    /// If it cannot be told to, or is not up after the patience.
+    pub fn restart(&self, osd: i64, host: &str) -> Result<(), String> {
+        let before = self.up_from(osd)?;
+        match &self.way {
+            Way::Command(text) => self.by_command(text, osd, host)?,
+            Way::Orchestrator => {
+                let order =
+                    json!({"prefix": "orch daemon", "action": "restart", "name": format!("osd.{osd}")});
+                self.client.send(Recipient::Manager, &order).map_err(|why| why.to_string())?;
+            }
+            Way::Systemd => self.by_systemd(osd, host)?,
+        }
+        self.wait_for(|| match self.up_from(osd)? {
+            Some(from) if Some(from) > before => Ok(()),
+            _ => Err(format!("osd.{osd} was restarted and is not up")),
+        })
+    }
+
+    /// Waits until the cluster is as it was before.
+    ///
+    /// # Errors
+    /// If it is not after the patience; what is wrong.
+    pub fn wait_until_clean(&self) -> Result<(), String> {
+        self.wait_for(|| match Health::ask(self.client)?.complaint(self.accepted) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        })
+    }
+
+    fn wait_for(&self, mut is_so: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match is_so() {
+                Ok(()) => return Ok(()),
+                Err(why) if Instant::now() >= deadline => {
+                    return Err(format!("{why}, after {} s (--patience)", self.patience.as_secs()));
+                }
+                Err(_) => std::thread::sleep(BETWEEN),
+            }
+        }
+    }
+
+    /// The epoch of the map in which it came up; nothing: it is down.
+    fn up_from(&self, osd: i64) -> Result<Option<i64>, String> {
+        let map = ask(self.client, Recipient::Monitors, &command("osd dump"))?;
+        let said = by_id(&map["osds"], "osd", osd);
+        Ok((said["up"].as_i64() == Some(1)).then(|| said["up_from"].as_i64()).flatten())
+    }
+
+    fn by_command(&self, text: &str, osd: i64, host: &str) -> Result<(), String> {
+        if !host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) {
+            return Err(format!("'{host}' is no name of a host for a command"));
+        }
+        let text = text.replace("{id}", &osd.to_string()).replace("{host}", host);
+        run(Command::new("sh").args(["-c", &text]), &text)
+    }
+
+    fn by_systemd(&self, osd: i64, host: &str) -> Result<(), String> {
+        let unit = format!("ceph-osd@{osd}.service");
+        if host == self.hosts.here {
+            return run(
+                Command::new("systemctl").args(["restart", &unit]),
+                &format!("systemctl restart {unit}"),
+            );
+        }
+        let Some(remote) = self.hosts.remote.get(host) else {
+            return Err(format!("osd.{osd} is on {host}, which cannot be reached: add --host {host}"));
+        };
+        remote
+            .shell(&format!("systemctl restart {unit}"), b"")
+            .map(drop)
+            .map_err(|why| format!("{host}: {why}"))
+    }
+}
+
+/// Its own words go to where this program's go.
+fn run(command: &mut Command, words: &str) -> Result<(), String> {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("'{words}' failed: {status}")),
+        Err(why) => Err(format!("'{words}' cannot be run: {why}")),
+    }
+}

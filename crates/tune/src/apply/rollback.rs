@@ -1,0 +1,169 @@
+//! A run is taken back: each step that was begun, the last first, to what was there before.
+
+use super::effect;
+use super::journal::{Entry, Journal, Run, now};
+use super::lock::Lock;
+use super::places::{Hands, wanted};
+use super::restart::Restarts;
+use super::run::{Watch, go_on, restart_all};
+use super::shared::{self, State};
+use super::step::Step;
+use super::value::Value;
+use crate::facts::Facts;
+use crate::plan::{Change, is_same};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Takes a run back.
+#[derive(Debug)]
+pub struct Rollback<'a> {
+    /// The cluster and the hosts.
+    pub hands: Hands<'a>,
+    /// The lock.
+    pub lock: &'a Lock,
+    /// The cluster as it is.
+    pub facts: &'a Facts,
+    /// The way to restart OSDs.
+    pub restarts: Restarts<'a>,
+    /// Values that somebody changed since are put back as well.
+    pub force: bool,
+    /// Whoever watches.
+    pub watch: &'a dyn Watch,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Back {
+    /// Places that are as they were.
+    pub restored: Vec<String>,
+    /// Places that were left, with the reason.
+    pub left: Vec<(String, String)>,
+    /// Places that are as they were, and do not act yet; the reason.
+    pub late: Vec<(String, String)>,
+}
+
+impl Rollback<'_> {
+    /// Takes it back. It may be called again after it was cut anywhere.
+    ///
+    /// # Errors
+    /// If a value cannot be put back, or the journal cannot be written: the rest is left for the next call.
+    pub fn run(&self, run: &Run, journal: &mut Journal, mut state: State) -> Result<Back, String> {
+        let client = self.hands.client;
+        state.state = "rolling-back".to_owned();
+        shared::tell(client, &state)?;
+        let mut note = |entry: Entry| journal.add(&entry).map_err(|why| why.to_string());
+        let mut back = Back::default();
+        for osd in &run.noout {
+            self.restarts.noout(*osd, false)?;
+            note(Entry::NooutEnded(*osd))?;
+        }
+        let begun = run.steps.iter().rev().filter(|step| run.begun.contains(&step.number));
+        let mut undone = Vec::new();
+        for step in begun {
+            // What an earlier call has put back somebody may have changed since.
+            if run.undone.get(&step.number) != Some(&None) {
+                go_on(self.lock, self.watch)?;
+                note(Entry::Undoing(step.number))?;
+                let left = self.undo(step)?;
+                note(Entry::Undone(step.number, left.clone()))?;
+                if let Some(why) = left {
+                    back.left.push((step.place(), why));
+                    continue;
+                }
+            }
+            back.restored.push(step.place());
+            undone.push(step);
+        }
+        // What was restarted took the values of the run.
+        let osds: BTreeSet<i64> = undone
+            .iter()
+            .flat_map(|step| step.restarts.iter().copied())
+            .filter(|osd| run.restarted.contains(osd))
+            .collect();
+        restart_all(self.lock, &self.restarts, self.facts, &osds, self.watch, &mut note)?;
+        for step in undone {
+            let before = before(step);
+            if let Err(why) = effect::wait(self.hands, self.facts, &before) {
+                back.late.push((step.place(), why));
+            }
+        }
+        note(Entry::RolledBack { at: now() })?;
+        state.state = "rolled-back".to_owned();
+        shared::tell(client, &state)?;
+        Ok(back)
+    }
+
+    /// Puts back what was there; the reason why it was left, if it was.
+    fn undo(&self, step: &Step) -> Result<Option<String>, String> {
+        let place = step.place();
+        let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
+        let is = self.hands.value(&step.change).map_err(failed)?;
+        if is == step.before {
+            self.watch.say(&format!("{place} is {}, as before", is.words()));
+            return Ok(None);
+        }
+        if !is_ours(&is, step) && !self.force {
+            let words = format!(
+                "it is {} now, and the run had set {}: somebody changed it since. --force puts {} back",
+                is.words(),
+                wanted(&step.change).words(),
+                step.before.words()
+            );
+            self.watch.say(&format!("{place} is left: {words}"));
+            return Ok(Some(words));
+        }
+        self.watch.say(&format!("{place}: back from {} to {}", is.words(), step.before.words()));
+        self.hands.put(&step.change, &step.before, false).map_err(failed)?;
+        let is = self.hands.value(&step.change).map_err(failed)?;
+        if is == step.before {
+            return Ok(None);
+        }
+        Err(failed(format!("it is {} afterwards", is.words())))
+    }
+}
+
+/// The value is the one that the run set. What is kept for the next boot is written before the value, so that a run that was cut may
+/// have set the one alone.
+fn is_ours(is: &Value, step: &Step) -> bool {
+    let want = wanted(&step.change);
+    let same = |one: &Option<String>, two: &Option<String>| match (one, two) {
+        (Some(one), Some(two)) => is_same(one, two),
+        (one, two) => one == two,
+    };
+    same(&is.now, &want.now) || (same(&is.now, &step.before.now) && same(&is.kept, &want.kept))
+}
+
+/// The step whose value is what was there before.
+pub(super) fn before(step: &Step) -> Step {
+    let change = Change { value: step.before.now.clone(), ..step.change.clone() };
+    Step { change, ..step.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Now;
+    use crate::rules::{Observe, Target};
+
+    fn step(before: Value) -> Step {
+        let change = Change {
+            target: Target::Sysctl,
+            who: "n1".into(),
+            key: "vm.swappiness".into(),
+            now: Now::default(),
+            value: Some("10".into()),
+            observe: Observe::Sysctl,
+        };
+        Step { number: 1, rule: "MEM-08".into(), change, before, restarts: Vec::new() }
+    }
+
+    #[test]
+    fn a_value_that_somebody_changed_since_is_not_ours() {
+        let of =
+            |now: &str, kept: Option<&str>| Value { now: Some(now.into()), kept: kept.map(str::to_owned) };
+        let step = step(of("60", None));
+        assert!(is_ours(&of("10", Some("10")), &step));
+        assert!(is_ours(&of("60", Some("10")), &step), "a run that was cut had kept it, and not put it yet");
+        assert!(!is_ours(&of("30", Some("10")), &step));
+    }
+}

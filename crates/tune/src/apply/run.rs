@@ -1,0 +1,210 @@
+//! A run of apply: what was there is durable first, then each step is made and its effect seen.
+
+use super::effect::{self, Effect};
+use super::gate::Health;
+use super::journal::{Entry, Head, How, Journal, Run, now};
+use super::lock::Lock;
+use super::places::{Hands, wanted};
+use super::restart::Restarts;
+use super::shared::{self, State};
+use super::step::{Chosen, Step, place};
+use crate::facts::Facts;
+use crate::rules::Target;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Whoever watches a run.
+pub trait Watch: std::fmt::Debug {
+    /// Says what is done.
+    fn say(&self, words: &str);
+    /// True once the run is to stop before its next step.
+    fn is_interrupted(&self) -> bool;
+}
+
+/// The steps of what was chosen, with what is there now.
+///
+/// # Errors
+/// If something cannot be read or will not be writable: nothing is begun then.
+pub fn steps(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> {
+    let mut steps: Vec<Step> = Vec::new();
+    for one in chosen {
+        let found = hands.look(&one.change).map_err(|why| format!("{}: {why}", place(&one.change)))?;
+        for (change, before) in found {
+            let is_same_place = |it: &Step| {
+                (it.change.target, &it.change.who, &it.change.key)
+                    == (change.target, &change.who, &change.key)
+            };
+            let is_so = before == wanted(&change) && change.target != Target::Daemon;
+            if steps.iter().any(is_same_place) || is_so {
+                continue;
+            }
+            let (rule, restarts) = (one.rule.clone(), one.restarts.clone());
+            steps.push(Step { number: steps.len() as u32 + 1, rule, change, before, restarts });
+        }
+    }
+    Ok(steps)
+}
+
+/// A run that is about to be made.
+#[derive(Debug)]
+pub struct Apply<'a> {
+    /// The cluster and the hosts.
+    pub hands: Hands<'a>,
+    /// The lock.
+    pub lock: &'a Lock,
+    /// The facts that the plan was made of.
+    pub facts: &'a Facts,
+    /// The way to restart OSDs, and checks of health that were there before.
+    pub restarts: Restarts<'a>,
+    /// Whoever watches.
+    pub watch: &'a dyn Watch,
+}
+
+/// The end of a run that was begun.
+#[derive(Debug)]
+pub struct Ended {
+    /// The run.
+    pub run: Run,
+    /// The reason why it stopped; nothing: all is applied.
+    pub why: Option<String>,
+}
+
+/// A run under way, with its journal.
+#[derive(Debug)]
+struct UnderWay<'a> {
+    apply: &'a Apply<'a>,
+    journal: Journal,
+    /// What the journal has.
+    entries: Vec<Entry>,
+}
+
+impl Apply<'_> {
+    /// Makes all steps. Each is in the journal before it is made.
+    ///
+    /// # Errors
+    /// If nothing was begun: the journal or the cluster's copy cannot be written. A run that stops later has its reason in its end.
+    pub fn run(&self, head: Head, steps: &[Step], path: &Path) -> Result<Ended, String> {
+        let mut entries = vec![Entry::Head(head.clone())];
+        entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
+        let mut state =
+            State { run: head.run, host: head.host, state: "applying".to_owned(), at: head.at, pieces: 0 };
+        let journal = Journal::create(path, &entries).map_err(|why| why.to_string())?;
+        if let Err(why) = shared::write(self.hands.client, &entries, &mut state) {
+            // Nothing was changed: a journal of nothing would only ask to be taken back.
+            let _ = std::fs::remove_file(path);
+            return Err(format!("the cluster takes no copy of what is there now: {why}"));
+        }
+        let mut under_way = UnderWay { apply: self, journal, entries };
+        let mut why = under_way.make(steps).err();
+        let how = if why.is_none() { How::Applied } else { How::Stopped };
+        let ended = Entry::Ended { at: now(), how, why: why.clone().unwrap_or_default() };
+        if let Err(failed) = under_way.note(ended) {
+            why = why.or(Some(failed));
+        }
+        state.state = if why.is_none() { "applied" } else { "stopped" }.to_owned();
+        if let Err(why) = shared::tell(self.hands.client, &state) {
+            self.watch.say(&format!("the cluster was not told that the run has ended: {why}"));
+        }
+        let run = Run::of(&under_way.entries).ok_or("the journal has no head")?;
+        Ok(Ended { run, why })
+    }
+}
+
+impl UnderWay<'_> {
+    fn make(&mut self, steps: &[Step]) -> Result<(), String> {
+        let (late, live): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| !step.restarts.is_empty());
+        for step in &live {
+            self.put(step, steps.len())?;
+            let effect = effect::wait(self.apply.hands, self.apply.facts, step)
+                .map_err(|why| format!("{} has no effect: {why}", step.place()))?;
+            self.done(step, effect)?;
+            self.is_healthy()?;
+        }
+        for step in &late {
+            self.put(step, steps.len())?;
+        }
+        self.is_healthy()?;
+        let osds: BTreeSet<i64> = late.iter().flat_map(|step| step.restarts.iter().copied()).collect();
+        let apply = self.apply;
+        restart_all(apply.lock, &apply.restarts, apply.facts, &osds, apply.watch, &mut |entry| {
+            self.note(entry)
+        })?;
+        for step in &late {
+            let effect = effect::wait(self.apply.hands, self.apply.facts, step)
+                .map_err(|why| format!("{} has no effect: {why}", step.place()))?;
+            self.done(step, effect)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, step: &Step, of: usize) -> Result<(), String> {
+        go_on(self.apply.lock, self.apply.watch)?;
+        let value = wanted(&step.change);
+        self.note(Entry::Doing(step.number))?;
+        self.apply.watch.say(&format!("step {} of {of}: {} ({})", step.number, step.words(), step.rule));
+        self.apply.hands.put(&step.change, &value, true).map_err(|why| format!("{}: {why}", step.place()))
+    }
+
+    fn done(&mut self, step: &Step, effect: Effect) -> Result<(), String> {
+        let words = match &effect {
+            Effect::Acts(sight) => format!("step {} acts: {sight}", step.number),
+            Effect::NotVisible(why) => format!("step {} is set: {why}", step.number),
+        };
+        self.apply.watch.say(&words);
+        self.note(Entry::Done(step.number, effect))
+    }
+
+    fn note(&mut self, entry: Entry) -> Result<(), String> {
+        self.journal.add(&entry).map_err(|why| why.to_string())?;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn is_healthy(&self) -> Result<(), String> {
+        let health = Health::ask(self.apply.hands.client)?;
+        match health.complaint(self.apply.restarts.accepted) {
+            Some(why) => Err(format!("the cluster complains: {why}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// To be asked before each deed.
+pub(super) fn go_on(lock: &Lock, watch: &dyn Watch) -> Result<(), String> {
+    if watch.is_interrupted() {
+        return Err("it was interrupted".to_owned());
+    }
+    lock.check()
+}
+
+/// Restarts OSDs one by one. Each deed is noted before it is done.
+pub(super) fn restart_all(
+    lock: &Lock,
+    restarts: &Restarts<'_>,
+    facts: &Facts,
+    osds: &BTreeSet<i64>,
+    watch: &dyn Watch,
+    note: &mut dyn FnMut(Entry) -> Result<(), String>,
+) -> Result<(), String> {
+    for (count, osd) in osds.iter().enumerate() {
+        go_on(lock, watch)?;
+        let host = facts.osds.iter().find(|it| it.id == *osd).map_or("", |it| it.host.as_str());
+        watch.say(&format!("osd.{osd} on {host}: restart {} of {}, once it may stop", count + 1, osds.len()));
+        restarts.wait_until_ok(*osd)?;
+        let is_ours = !restarts.has_noout(*osd)?;
+        if is_ours {
+            note(Entry::Noout(*osd))?;
+            restarts.noout(*osd, true)?;
+        }
+        note(Entry::Restarting(*osd))?;
+        let restarted = restarts.restart(*osd, host).and_then(|()| restarts.wait_until_clean());
+        if is_ours {
+            restarts.noout(*osd, false)?;
+            note(Entry::NooutEnded(*osd))?;
+        }
+        restarted?;
+        note(Entry::Restarted(*osd))?;
+        watch.say(&format!("osd.{osd} is up, and all is clean"));
+    }
+    Ok(())
+}

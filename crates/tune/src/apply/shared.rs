@@ -1,0 +1,128 @@
+//! The cluster's copy of a run: its state, and what was there before, in the monitors' store of keys.
+//!
+//! The copy is whole before the first deed, so that a run can be taken back from another host.
+
+use super::effect::Effect;
+use super::journal::{Entry, Run, line, read};
+use crate::gather::asked::{ask, command};
+use loligo_ceph::commands::{CommandClient, Recipient};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The folder of all keys.
+const FOLDER: &str = "loligo/tune/";
+/// Bytes of lines in one value; monitors take 64 KiB (`mon_config_key_max_entry_size`).
+const PIECE: usize = 32 << 10;
+
+/// The state of a run, as every host may read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Its name.
+    pub run: String,
+    /// The host that it ran on.
+    pub host: String,
+    /// `applying`, `applied`, `stopped`, `rolling-back`, `rolled-back`.
+    pub state: String,
+    /// Seconds since 1970 at which it was begun.
+    pub at: u64,
+    /// Values that the copy has.
+    pub pieces: usize,
+}
+
+impl State {
+    /// It was cut in the middle, if nobody is at it now.
+    pub fn is_cut(&self) -> bool {
+        matches!(self.state.as_str(), "applying" | "rolling-back")
+    }
+}
+
+/// Writes the copy of a run that is about to begin.
+///
+/// # Errors
+/// If the monitors refuse, or cannot be reached.
+pub fn write(client: &CommandClient, entries: &[Entry], state: &mut State) -> Result<(), String> {
+    let pieces = pieces(entries);
+    state.pieces = pieces.len();
+    for (number, piece) in pieces.iter().enumerate() {
+        put(client, &format!("{}/{number:04}", state.run), piece)?;
+    }
+    tell(client, state)
+}
+
+/// Says how far a run is.
+///
+/// # Errors
+/// If the monitors refuse, or cannot be reached.
+pub fn tell(client: &CommandClient, state: &State) -> Result<(), String> {
+    let text = serde_json::to_string(state).map_err(|why| why.to_string())?;
+    put(client, &format!("{}/state", state.run), &text)
+}
+
+/// The states of all runs, the oldest first.
+///
+/// # Errors
+/// If the monitors refuse, or cannot be reached.
+pub fn states(client: &CommandClient) -> Result<Vec<State>, String> {
+    let keys = ask(client, Recipient::Monitors, &command("config-key ls"))?;
+    let keys = keys.as_array().into_iter().flatten().filter_map(|key| key.as_str());
+    let mut all = Vec::new();
+    for key in keys.filter(|key| key.starts_with(FOLDER) && key.ends_with("/state")) {
+        let text = get(client, key)?;
+        let state: State = serde_json::from_str(&text)
+            .map_err(|why| format!("the key {key} is no state of a run: {why}"))?;
+        all.push(state);
+    }
+    all.sort_by(|one, two| (one.at, &one.run).cmp(&(two.at, &two.run)));
+    Ok(all)
+}
+
+/// A run by the copy. All of its steps count as begun: the copy does not know better.
+///
+/// # Errors
+/// If a piece is missing or damaged, or the monitors cannot be reached.
+pub fn run(client: &CommandClient, state: &State) -> Result<(Run, Vec<Entry>), String> {
+    let mut text = String::new();
+    for number in 0..state.pieces {
+        text.push_str(&get(client, &format!("{FOLDER}{}/{number:04}", state.run))?);
+    }
+    let (mut entries, _) =
+        read(text.as_bytes()).map_err(|why| format!("the copy of the run {}: {why}", state.run))?;
+    let numbers: Vec<u32> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Step(step) => Some(step.number),
+            _ => None,
+        })
+        .collect();
+    let unseen = || Effect::NotVisible("the cluster's copy has not what was seen".to_owned());
+    entries.extend(numbers.iter().map(|number| Entry::Doing(*number)));
+    match state.state.as_str() {
+        "applied" => entries.extend(numbers.iter().map(|number| Entry::Done(*number, unseen()))),
+        "rolled-back" => entries.push(Entry::RolledBack { at: state.at }),
+        _ => {}
+    }
+    let run = Run::of(&entries).ok_or_else(|| format!("the copy of the run {} is empty", state.run))?;
+    Ok((run, entries))
+}
+
+/// The lines of entries, several to a value.
+fn pieces(entries: &[Entry]) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for line in entries.iter().map(line) {
+        match pieces.last_mut() {
+            Some(piece) if piece.is_empty() || piece.len() + line.len() <= PIECE => piece.push_str(&line),
+            _ => pieces.push(line),
+        }
+    }
+    pieces
+}
+
+fn put(client: &CommandClient, key: &str, value: &str) -> Result<(), String> {
+    let order = json!({"prefix": "config-key set", "key": format!("{FOLDER}{key}"), "val": value});
+    client.send(Recipient::Monitors, &order).map(drop).map_err(|why| why.to_string())
+}
+
+fn get(client: &CommandClient, key: &str) -> Result<String, String> {
+    let order = json!({"prefix": "config-key get", "key": key});
+    client.send(Recipient::Monitors, &order).map_err(|why| why.to_string())
+}

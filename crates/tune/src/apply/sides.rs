@@ -1,0 +1,155 @@
+//! Two sides of a comparison: what is there now, and what steps make of it. Both are put in place again and again.
+
+use super::effect;
+use super::journal::{Entry, Head, Journal, now};
+use super::places::wanted;
+use super::rollback::before;
+use super::run::{Apply, Watch, go_on, restart_all};
+use super::shared::{self, State};
+use super::step::Step;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// What was there.
+    Before,
+    /// What the steps make of it.
+    After,
+}
+
+/// Whoever watches, and does not interrupt.
+#[derive(Debug)]
+struct Steadfast<'a>(&'a dyn Watch);
+
+impl Watch for Steadfast<'_> {
+    fn say(&self, words: &str) {
+        self.0.say(words);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// The end of a comparison.
+#[derive(Debug, thiserror::Error)]
+pub enum Uncompared<E> {
+    /// Nothing was changed.
+    #[error("nothing was changed: {0}")]
+    NotBegun(String),
+    /// It failed, and all is as before.
+    #[error(transparent)]
+    Failed(E),
+    /// What was there could not be put back.
+    #[error("{0}. What was there is put back by 'loligo tune rollback {1}'")]
+    NotBack(String, String),
+}
+
+/// The sides of a comparison that is under way.
+#[derive(Debug)]
+pub struct Sides<'a> {
+    apply: &'a Apply<'a>,
+    steps: &'a [Step],
+    journal: Journal,
+    /// The side that is in place; nothing: a change of sides was cut.
+    is: Option<Side>,
+}
+
+impl Sides<'_> {
+    /// Puts a side in place, and waits until it acts.
+    ///
+    /// # Errors
+    /// If a value is refused or does not act, the lock is lost, or after an interrupt.
+    pub fn put(&mut self, side: Side) -> Result<(), String> {
+        go_on(self.apply.lock, self.apply.watch)?;
+        self.change(side)
+    }
+
+    fn change(&mut self, side: Side) -> Result<(), String> {
+        if self.is == Some(side) {
+            return Ok(());
+        }
+        self.is = None;
+        let steps: Vec<Step> = match side {
+            Side::After => self.steps.to_vec(),
+            Side::Before => self.steps.iter().rev().map(before).collect(),
+        };
+        let apply = self.apply;
+        let no_effect = |step: &Step, why: String| format!("{} has no effect: {why}", step.place());
+        let act =
+            |step: &Step| effect::wait(apply.hands, apply.facts, step).map_err(|why| no_effect(step, why));
+        for step in &steps {
+            // A step back is one whose value is what was there; what is kept over a boot is not compared.
+            let value = if side == Side::After { wanted(&step.change) } else { step.before.clone() };
+            let put = apply.hands.put(&step.change, &value, side == Side::After);
+            put.map_err(|why| format!("{}: {why}", step.place()))?;
+            if step.restarts.is_empty() {
+                act(step)?;
+            }
+        }
+        let late = steps.iter().filter(|step| !step.restarts.is_empty());
+        let osds: BTreeSet<i64> = late.clone().flat_map(|step| step.restarts.iter().copied()).collect();
+        // What was there is put back also after an interrupt.
+        let watch = Steadfast(apply.watch);
+        let journal = &mut self.journal;
+        restart_all(apply.lock, &apply.restarts, apply.facts, &osds, &watch, &mut |entry| {
+            journal.add(&entry).map_err(|why| why.to_string())
+        })?;
+        for step in late {
+            act(step)?;
+        }
+        self.is = Some(side);
+        Ok(())
+    }
+
+    /// Puts back what was there, also after an interrupt.
+    fn back(&mut self) -> Result<(), String> {
+        self.change(Side::Before)?;
+        for step in self.steps {
+            self.journal.add(&Entry::Undone(step.number, None)).map_err(|why| why.to_string())?;
+        }
+        self.journal.add(&Entry::RolledBack { at: now() }).map_err(|why| why.to_string())
+    }
+}
+
+impl Apply<'_> {
+    /// Has `body` compare both sides. All steps count as begun from the first moment, and what was there is put back in the end.
+    ///
+    /// # Errors
+    /// If nothing was begun, `body` fails, or what was there cannot be put back.
+    pub fn compare<T, E>(
+        &self,
+        head: Head,
+        steps: &[Step],
+        path: &Path,
+        body: impl FnOnce(&mut Sides<'_>) -> Result<T, E>,
+    ) -> Result<T, Uncompared<E>> {
+        let run = head.run.clone();
+        let mut entries = vec![Entry::Head(head.clone())];
+        entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
+        entries.extend(steps.iter().map(|step| Entry::Doing(step.number)));
+        let mut state =
+            State { run: head.run, host: head.host, state: "applying".to_owned(), at: head.at, pieces: 0 };
+        let journal = Journal::create(path, &entries).map_err(|why| Uncompared::NotBegun(why.to_string()))?;
+        if let Err(why) = shared::write(self.hands.client, &entries, &mut state) {
+            let _ = std::fs::remove_file(path);
+            return Err(Uncompared::NotBegun(format!(
+                "the cluster takes no copy of what is there now: {why}"
+            )));
+        }
+        let mut sides = Sides { apply: self, steps, journal, is: Some(Side::Before) };
+        let said = body(&mut sides);
+        if let Err(why) = sides.back() {
+            return Err(Uncompared::NotBack(why, run));
+        }
+        state.state = "rolled-back".to_owned();
+        if let Err(why) = shared::tell(self.hands.client, &state) {
+            self.watch.say(&format!("the cluster was not told that the run has ended: {why}"));
+        }
+        said.map_err(Uncompared::Failed)
+    }
+}

@@ -1,0 +1,269 @@
+//! The steps of a run: changes of a plan that this program can make and take back, each with what was there before.
+
+use super::value::Value;
+use crate::facts::Facts;
+use crate::plan::{Change, Now, Plan, Proposal, is_of};
+use crate::rules::{Acts, Observe, OptionTable, Preset, Risk, Target};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A change, and what was there before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Its place in the order of the run, from 1.
+    pub number: u32,
+    /// The rule that it is of.
+    pub rule: String,
+    /// The change.
+    pub change: Change,
+    /// What was there.
+    pub before: Value,
+    /// OSDs that must start anew before it acts.
+    pub restarts: Vec<i64>,
+}
+
+impl Step {
+    /// Its place, for people: `osd_max_backfills of osd.0`.
+    pub fn place(&self) -> String {
+        place(&self.change)
+    }
+
+    /// The step in words: `osd_max_backfills of osd: 8 -> 1`.
+    pub fn words(&self) -> String {
+        match self.change.target {
+            Target::Daemon => self.place(),
+            _ => {
+                let value = self.change.value.as_deref().unwrap_or("nothing");
+                format!("{}: {} -> {value}", self.place(), self.before.words())
+            }
+        }
+    }
+}
+
+/// The place of a change, for people.
+pub fn place(change: &Change) -> String {
+    let Change { target, who, key, .. } = change;
+    match target {
+        Target::File => format!("{key} in Ceph's file on {who}"),
+        Target::Sysctl | Target::Sysfs => format!("{key} on {who}"),
+        Target::Pool => format!("{key} of the pool {who}"),
+        Target::Daemon => format!("a new start of {who}, for {key}"),
+        _ => format!("{key} of {who}"),
+    }
+}
+
+/// A change that is to be made, before anybody has looked at what is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    /// The rule.
+    pub rule: String,
+    /// Its price.
+    pub risk: Risk,
+    /// The change.
+    pub change: Change,
+    /// OSDs that must start anew before it acts.
+    pub restarts: Vec<i64>,
+}
+
+impl Chosen {
+    /// A change of this price.
+    pub fn new(rule: &str, risk: Risk, change: Change, facts: &Facts) -> Chosen {
+        let restarts = restarts(&change, risk, facts);
+        Chosen { rule: rule.to_owned(), risk, change, restarts }
+    }
+}
+
+/// A change that is left to a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByHand {
+    /// The rule.
+    pub rule: String,
+    /// The change.
+    pub change: Change,
+    /// The reason.
+    pub why: String,
+}
+
+/// The part of a plan that is to be applied.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// These rules alone; none: all that `risk` lets in.
+    pub rules: Vec<String>,
+    /// Changes of no greater price.
+    pub risk: Risk,
+    /// Rules that are named may make durability, recovery or security less.
+    pub weaken: bool,
+}
+
+/// A choice that a plan does not have.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NoChoice {
+    /// The rule proposes nothing here.
+    #[error("{0} proposes nothing here: 'loligo tune plan --verbose' says what became of each rule")]
+    NotProposed(String),
+    /// It is beyond the price that is allowed.
+    #[error("{rule} is beyond --risk: {words}. {mend}")]
+    TooDear {
+        /// The rule.
+        rule: String,
+        /// Its price in words.
+        words: &'static str,
+        /// The way to have it all the same.
+        mend: &'static str,
+    },
+}
+
+/// Divides a plan into what is to be made and what is left to a person.
+///
+/// # Errors
+/// If a rule that was named proposes nothing, or is beyond the price.
+pub fn choose(plan: &Plan, facts: &Facts, choice: &Choice) -> Result<(Vec<Chosen>, Vec<ByHand>), NoChoice> {
+    for rule in &choice.rules {
+        let found = plan.proposals.iter().find(|it| it.rule.eq_ignore_ascii_case(rule));
+        let proposal = found.ok_or_else(|| NoChoice::NotProposed(rule.clone()))?;
+        if let Some(mend) = too_dear(proposal, choice) {
+            let (rule, words) = (proposal.rule.clone(), proposal.risk.words());
+            return Err(NoChoice::TooDear { rule, words, mend });
+        }
+    }
+    let is_named = |it: &Proposal| choice.rules.iter().any(|rule| it.rule.eq_ignore_ascii_case(rule));
+    let is_meant = |it: &&Proposal| match choice.rules.is_empty() {
+        true => it.risk <= choice.risk && it.risk != Risk::Weakens,
+        false => is_named(it),
+    };
+    let (mut chosen, mut by_hand) = (Vec::new(), Vec::new());
+    for proposal in plan.proposals.iter().filter(is_meant) {
+        for change in &proposal.changes {
+            let one = Chosen::new(&proposal.rule, proposal.risk, change.clone(), facts);
+            let is_late = !one.restarts.is_empty() && choice.risk < Risk::Restart;
+            let late = is_late.then_some("OSDs read it as they start: give --risk restart");
+            match why_by_hand(change).or(late) {
+                Some(why) => {
+                    by_hand.push(ByHand { rule: one.rule, change: one.change, why: why.to_owned() });
+                }
+                None => chosen.push(one),
+            }
+        }
+    }
+    Ok((chosen, by_hand))
+}
+
+/// The settings of a preset as changes, and those that are left to a person.
+pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
+    let (mut chosen, mut by_hand) = (Vec::new(), Vec::new());
+    for set in &preset.sets {
+        let places: Vec<String> = match (set.target, set.who.as_str()) {
+            (Target::Sysctl | Target::Sysfs, "*") => facts.hosts.iter().map(|it| it.name.clone()).collect(),
+            _ => vec![set.who.clone()],
+        };
+        for who in places {
+            let change = Change {
+                target: set.target,
+                who,
+                key: set.key.clone(),
+                now: Now::default(),
+                value: Some(set.value.clone()),
+                observe: Observe::Option,
+            };
+            match why_by_hand(&change).map_or_else(|| price(&change, facts), |why| Err(why.to_owned())) {
+                Ok(risk) => chosen.push(Chosen::new(&set.rule, risk, change, facts)),
+                Err(why) => by_hand.push(ByHand { rule: set.rule.clone(), change, why }),
+            }
+        }
+    }
+    (chosen, by_hand)
+}
+
+/// The price of a change that no rule proposes, by the table of options.
+///
+/// # Errors
+/// If the release does not know the option, or it acts only when something is made anew; the reason.
+pub fn price(change: &Change, facts: &Facts) -> Result<Risk, String> {
+    if change.target != Target::Config {
+        return Ok(Risk::Online);
+    }
+    let table = facts.cluster.release.and_then(OptionTable::near);
+    let option = table.and_then(|table| table.find(&change.key));
+    match option.map(|option| option.acts) {
+        None => Err(format!("no option {} is known of this release", change.key)),
+        Some(Acts::Live) => Ok(Risk::Online),
+        Some(Acts::Client) => Ok(Risk::Reopen),
+        Some(Acts::Restart | Acts::Unknown) => Ok(Risk::Restart),
+        Some(Acts::Mkfs) => Err(format!("{} acts when an OSD is made", change.key)),
+        Some(Acts::Pool) => Err(format!("{} acts when a pool is made", change.key)),
+        Some(Acts::Never) => Err(format!("{} never acts in this release", change.key)),
+    }
+}
+
+fn too_dear(proposal: &Proposal, choice: &Choice) -> Option<&'static str> {
+    match proposal.risk {
+        Risk::Weakens => (!choice.weaken).then_some("Give --weaken if that is meant"),
+        Risk::Redeploy | Risk::Reboot => Some("A person does that"),
+        risk => (risk > choice.risk).then_some("Raise --risk"),
+    }
+}
+
+/// The reason why a change is not made by this program.
+fn why_by_hand(change: &Change) -> Option<&'static str> {
+    match (change.target, change.key.as_str()) {
+        (
+            Target::Config | Target::File | Target::Mgr | Target::Sysctl | Target::Sysfs | Target::Daemon,
+            _,
+        ) => None,
+        (Target::Pool, "allow_ec_optimizations") => Some("there is no way back from it"),
+        (Target::Pool, _) => None,
+        (Target::Image, _) => Some("it is set with 'rbd config image set'"),
+        (Target::Cas, _) => Some("it is set with 'casadm' or 'loligo param set'"),
+        (Target::Nic, _) => {
+            Some("it is set with 'ip link' or 'ethtool', and kept by the host's network manager")
+        }
+        (Target::Affinity, _) => Some("threads and interrupts are bound by hand"),
+        (Target::Unit | Target::Env, _) => Some("it is set in a drop-in: 'systemctl edit'"),
+    }
+}
+
+/// The OSDs that read the value only as they start.
+fn restarts(change: &Change, risk: Risk, facts: &Facts) -> Vec<i64> {
+    let osds = facts.osds.iter();
+    let of_file = change.target == Target::File;
+    let ids: BTreeSet<i64> = match change.target {
+        Target::File => osds.filter(|osd| osd.host == change.who).map(|osd| osd.id).collect(),
+        Target::Config | Target::Daemon => {
+            osds.filter(|osd| is_of(osd, &change.who)).map(|osd| osd.id).collect()
+        }
+        // What a daemon believes of its disk it has looked at as it started.
+        Target::Sysfs | Target::Sysctl if risk == Risk::Restart => {
+            osds.filter(|osd| osd.host == change.who).map(|osd| osd.id).collect()
+        }
+        _ => BTreeSet::new(),
+    };
+    let is_late = of_file || risk == Risk::Restart;
+    if is_late { ids.into_iter().collect() } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Osd;
+    use crate::plan::Now;
+    use crate::rules::Observe;
+
+    fn change(target: Target, who: &str) -> Change {
+        let (who, key, value) = (who.to_owned(), "k".to_owned(), Some("1".to_owned()));
+        Change { target, who, key, now: Now::default(), value, observe: Observe::Option }
+    }
+
+    #[test]
+    fn osds_start_anew_for_files_and_for_rules_that_say_so() {
+        let osd = |id, host: &str| Osd { id, host: host.into(), ..Osd::default() };
+        let facts = Facts { osds: vec![osd(0, "n1"), osd(1, "n2")], ..Facts::default() };
+        let of = |target, who: &str, risk| restarts(&change(target, who), risk, &facts);
+        assert_eq!(of(Target::Config, "osd", Risk::Online), [0i64; 0]);
+        assert_eq!(of(Target::Config, "osd", Risk::Restart), [0, 1]);
+        assert_eq!(of(Target::Config, "osd/host:n2", Risk::Restart), [1]);
+        assert_eq!(of(Target::Config, "mon", Risk::Restart), [0i64; 0]);
+        assert_eq!(of(Target::File, "n1", Risk::Online), [0]);
+        assert_eq!(of(Target::Sysfs, "n1", Risk::Online), [0i64; 0]);
+    }
+}

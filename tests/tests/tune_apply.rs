@@ -1,0 +1,344 @@
+//! `loligo tune apply` and `rollback` on a real cluster: effects are seen, and a run that is cut anywhere is taken back whole.
+
+use loligo_tests::lab::{Lab, good, refused};
+use loligo_tests::server::program;
+use loligo_tests::skip::{installed, is_long, skip};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Advice of old articles, in sections with and without masks. Some of it acts at once, some once OSDs start anew.
+const ADVICE: &str = "ceph config set osd osd_max_backfills 8; ceph config set osd osd_recovery_op_priority 63; \
+                      ceph config set osd osd_recovery_max_active_hdd 20; ceph config set osd osd_recovery_sleep_hdd 0; \
+                      ceph config set osd/class:ssd filestore_max_sync_interval 10; \
+                      ceph config set global journal_max_write_bytes 1048576";
+
+/// A lab, with the arguments that lead the tuner to it.
+struct Site {
+    lab: Lab,
+    dir: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(name: &str) -> Option<Site> {
+        if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
+            skip(name, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
+            return None;
+        }
+        let site = Site { lab: Lab::new(name), dir: tempfile::tempdir().expect("a folder") };
+        good(site.lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g"]));
+        Some(site)
+    }
+
+    /// `loligo tune ARGS`, with the cluster, and a tree of a host that can be changed.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.arg("tune").args(args).arg("--conf").arg(self.lab.dir.join("ceph.conf"));
+        command.arg("--root").arg(self.root()).arg("--state").arg(self.dir.path().join("state"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn tune(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the program runs")
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let out = good(self.tune(&[args, &["--json"]].concat()));
+        serde_json::from_slice(&out.stdout).expect("JSON")
+    }
+
+    /// A host's files, as far as the tests need them.
+    fn root(&self) -> std::path::PathBuf {
+        let root = self.dir.path().join("root");
+        let conf = root.join(self.lab.dir.strip_prefix("/").expect("an absolute path")).join("ceph.conf");
+        for (path, text) in [
+            (root.join("proc/sys/kernel/hostname"), hostname()),
+            (root.join("proc/sys/vm/swappiness"), "60\n".to_owned()),
+            (root.join("proc/meminfo"), "MemTotal: 33554432 kB\nSwapTotal: 2097152 kB\n".to_owned()),
+            (conf, "[osd]\n".to_owned()),
+        ] {
+            if !path.exists() {
+                std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+                std::fs::write(path, text).expect("a file");
+            }
+        }
+        root
+    }
+
+    /// The configuration of the cluster, as a text that is the same for the same content.
+    fn dump(&self) -> String {
+        let out = good(self.lab.sh("ceph config dump --format json"));
+        let mut all: Vec<String> = serde_json::from_slice::<Vec<Value>>(&out.stdout)
+            .expect("a list")
+            .iter()
+            .map(|it| format!("{} {} {}={}", it["section"], it["mask"], it["name"], it["value"]))
+            .collect();
+        all.sort();
+        all.join("\n")
+    }
+
+    fn backfills(&self) -> i64 {
+        let out = good(self.lab.sh("ceph tell osd.0 dump_recovery_reservations"));
+        let said: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        said["local_reservations"]["max_allowed"].as_i64().expect("a number")
+    }
+
+    fn last_run(&self) -> Value {
+        let all = self.json(&["history"]);
+        all.as_array().and_then(|all| all.last()).expect("a run").clone()
+    }
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name")
+}
+
+/// Kills an apply when it has said `lines` lines; true if it had not ended by itself before.
+fn cut_after(site: &Site, args: &[&str], lines: usize) -> bool {
+    let mut child = site.command(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it runs");
+    let said = BufReader::new(child.stderr.take().expect("a pipe"));
+    let is_cut = said.lines().map_while(Result::ok).nth(lines).is_some();
+    child.kill().expect("it is killed");
+    child.wait().expect("it ends");
+    is_cut
+}
+
+#[test]
+fn what_is_applied_acts_and_is_taken_back_to_the_byte() {
+    let Some(site) = Site::new("tune-apply") else { return };
+    good(site.lab.sh(ADVICE));
+    let before = site.dump();
+
+    // Without --yes nothing is changed.
+    let dry = site.json(&["apply"]);
+    assert_eq!((&dry["done"], site.dump()), (&Value::Bool(false), before.clone()));
+    let places = |it: &Value| {
+        let all = it["steps"].as_array().expect("steps").iter();
+        all.map(|it| (it["change"]["key"].to_string(), it["before"]["now"].to_string())).collect::<Vec<_>>()
+    };
+    assert!(places(&dry).contains(&("\"osd_max_backfills\"".into(), "\"8\"".into())), "{dry}");
+    assert!(places(&dry).iter().any(|(key, _)| key.contains("filestore_max_sync_interval")), "{dry}");
+
+    let done = site.json(&["apply", "--yes"]);
+    assert_eq!(places(&done), places(&dry));
+    assert_eq!(site.backfills(), 1, "the reservers have the new limit");
+    let after = site.dump();
+    assert!(!after.contains("filestore") && after != before, "{after}");
+    let swappiness = || std::fs::read_to_string(site.root().join("proc/sys/vm/swappiness")).expect("text");
+    assert_eq!(swappiness().trim(), "10");
+    let sight = done["seen"].to_string();
+    assert!(sight.contains("the reservers of osd.2 admit 1"), "{sight}");
+    assert!(site.json(&["apply"])["steps"].as_array().expect("steps").is_empty(), "nothing is left to do");
+
+    // A value that somebody changed since is theirs.
+    let calm = site.tune(&["watch", "--once"]);
+    assert!(calm.status.success(), "{}", String::from_utf8_lossy(&calm.stdout));
+    good(site.lab.sh("ceph config set osd osd_recovery_op_priority 7"));
+    let drift = site.tune(&["watch", "--once"]);
+    let words = String::from_utf8_lossy(&drift.stdout).into_owned();
+    assert!(drift.status.code() == Some(1) && words.contains("osd_recovery_op_priority of osd"), "{words}");
+    let back = site.json(&["rollback"]);
+    assert!(back["back"]["left"].to_string().contains("osd_recovery_op_priority"), "{back}");
+    assert!(site.dump().contains("\"osd_recovery_op_priority\"=\"7\""), "{}", site.dump());
+    good(site.lab.sh("ceph config set osd osd_recovery_op_priority 63"));
+    assert_eq!(site.dump(), before);
+    assert_eq!((site.backfills(), swappiness().trim()), (8, "60"));
+    assert!(!site.root().join("etc/sysctl.d/99-zz-loligo-tune.conf").exists());
+    assert_eq!(site.last_run()["state"], "rolled-back");
+
+    // The copy in the cluster serves where the journal is not.
+    good(site.tune(&["apply", "--yes"]));
+    std::fs::remove_dir_all(site.dir.path().join("state")).expect("the journals go");
+    good(site.tune(&["rollback"]));
+    assert_eq!((site.dump(), site.backfills(), swappiness().trim()), (before, 8, "60"));
+
+    is_refused_where_it_is_not_fit(&site);
+}
+
+/// Bad states: each has its words, and nothing is changed.
+fn is_refused_where_it_is_not_fit(site: &Site) {
+    let before = site.dump();
+    let no = |args: &[&str], words: &str| {
+        let said = refused(&site.tune(args));
+        assert!(said.contains(words), "{args:?}: {said}");
+        assert_eq!(site.dump(), before, "{args:?} changed something");
+    };
+    no(&["rollback"], "there is no run");
+    no(&["rollback", "20000101-000000-1"], "knows no run");
+    no(&["rollback", "../x"], "knows no run");
+    no(&["apply", "--rule", "OSD-07"], "proposes nothing here");
+    no(&["apply", "--no-cluster", "--yes"], "--no-cluster");
+    good(site.lab.sh("ceph osd set noscrub; ceph osd pool set rbd size 2"));
+    good(site.lab.sh("ceph osd pool set rbd size 1 --yes-i-really-mean-it || true"));
+    good(site.lab.sh("ceph osd out 2"));
+    good(site.lab.sh("ceph osd in 2; ceph osd unset noscrub; ceph osd pool set rbd size 3"));
+    // An OSD that is down is a complaint that nobody accepted.
+    good(site.lab.run("fail osd 2", &[]));
+    good(site.lab.sh("ceph osd down 2 --definitely-dead"));
+    no(&["apply", "--yes"], "the cluster complains");
+    good(site.lab.run("mend", &[]));
+}
+
+#[test]
+fn a_run_that_is_killed_anywhere_is_taken_back_whole() {
+    let Some(site) = Site::new("tune-kill") else { return };
+    good(site.lab.sh(ADVICE));
+    let before = site.dump();
+    let every = if is_long() { 1 } else { 4 };
+    let mut cut = 0;
+    for lines in (0..).step_by(every) {
+        let is_cut = cut_after(&site, &["apply", "--yes"], lines);
+        if !is_cut {
+            break;
+        }
+        cut += 1;
+        assert_ne!(site.last_run()["state"], "applied", "after {lines} lines");
+        if lines == 0 {
+            let said = refused(&site.tune(&["apply", "--yes"]));
+            assert!(said.contains("was cut in the middle"), "{said}");
+        }
+        // Taking back is cut as well, once in a while.
+        if lines % 3 == 0 {
+            cut_after(&site, &["rollback"], lines % 5);
+        }
+        let state = site.last_run()["state"].clone();
+        if state != "rolled-back" {
+            good(site.tune(&["rollback"]));
+        }
+        assert_eq!(site.dump(), before, "cut after {lines} lines");
+        assert_eq!(site.backfills(), 8, "cut after {lines} lines");
+    }
+    println!("killed at {cut} places, and taken back at each");
+    assert!(cut >= if is_long() { 20 } else { 5 }, "{cut} places");
+    if is_long() {
+        return;
+    }
+    assert!(!Path::new("/etc/sysctl.d/99-zz-loligo-tune.conf").exists(), "the host itself is not touched");
+}
+
+#[test]
+fn osds_restart_one_by_one_and_two_tuners_keep_apart() {
+    let Some(site) = Site::new("tune-restart") else { return };
+    // Read as an OSD starts.
+    good(site.lab.sh("ceph config set osd thp true"));
+    let before = site.dump();
+    let dir = site.lab.dir.display();
+    let program = program().display();
+    let restart = format!(
+        "{program} lab fail osd {{id}} --dir {dir} >&2 && sleep 1 && {program} lab mend --dir {dir} >&2"
+    );
+    let no_risk = refused(&site.tune(&["apply", "--rule", "MEM-16"]));
+    assert!(no_risk.contains("--risk"), "{no_risk}");
+    let args = [
+        "apply",
+        "--rule",
+        "MEM-16",
+        "--risk",
+        "restart",
+        "--restart-with",
+        &restart,
+        "--yes",
+        "--patience",
+        "120",
+    ];
+    let mut first =
+        site.command(&args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it runs");
+    let said = BufReader::new(first.stderr.take().expect("a pipe"));
+    let mut lines = said.lines().map_while(Result::ok);
+    let restarting = lines.find(|line| line.contains("restart 1 of 3")).expect("it restarts");
+    println!("{restarting}");
+    let busy = refused(&site.tune(&["rollback"]));
+    assert!(busy.contains("another tuner has this cluster: process"), "{busy}");
+    let rest: Vec<String> = lines.collect();
+    assert!(first.wait().expect("it ends").success(), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("osd.2 is up, and all is clean")), "{rest:?}");
+    assert!(!site.dump().contains("thp"), "{}", site.dump());
+    let flags = good(site.lab.sh("ceph osd dump --format json"));
+    assert!(!String::from_utf8_lossy(&flags.stdout).contains("noout"), "noout is left");
+
+    good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
+    assert_eq!(site.dump(), before);
+
+    // One that is killed while an OSD restarts leaves a flag and half of the OSDs: both are put right.
+    assert!(cut_after(&site, &args, 2), "it was over too soon");
+    good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
+    assert_eq!(site.dump(), before);
+    let flags = good(site.lab.sh("ceph osd dump --format json"));
+    assert!(!String::from_utf8_lossy(&flags.stdout).contains("noout"), "noout is left");
+}
+
+#[test]
+fn a_planted_effect_is_seen_and_all_is_as_before() {
+    if !installed("fio") {
+        return skip("verify", "fio is missing: apt-get install fio");
+    }
+    let Some(site) = Site::new("tune-verify") else { return };
+    let before = site.dump();
+    let common =
+        ["--pool", "rbd", "--size", "64m", "--seconds", "1", "--ramp", "0", "--depth", "4", "--detect", "60"];
+    let verify = |more: &[&'static str]| [&["verify"], &common[..], more].concat();
+    let said = refused(&site.tune(&verify(&["--set", "client:rbd_qos_write_iops_limit=50"])));
+    assert!(said.contains("--yes"), "{said}");
+    let said = refused(&site.tune(&verify(&["--set", "osd:no_such_option=1", "--yes"])));
+    assert!(said.contains("no_such_option"), "{said}");
+    let said = refused(&site.tune(&verify(&["--set", "osd_max_backfills=1", "--yes"])));
+    assert!(said.contains("WHO:NAME=VALUE"), "{said}");
+    assert_eq!(site.dump(), before);
+
+    let report = site.dir.path().join("report.html");
+    let limit = ["--set", "client:rbd_qos_write_iops_limit=50", "--yes"];
+    let with_report = [&verify(&limit)[..], &["--report", report.to_str().expect("a path")]].concat();
+    let seen = site.json(&with_report);
+    let iops = &seen["metrics"][0];
+    assert!(iops["effect"]["is_seen"] == true && iops["effect"]["ratio"].as_f64() < Some(0.5), "{iops}");
+    assert!(iops["second"].as_f64() < Some(70.0), "the second arm has its limit: {iops}");
+    assert!(seen["power"]["pairs_needed"].as_u64() >= Some(16), "{}", seen["power"]);
+    let orders: Vec<bool> = seen["blocks"]
+        .as_array()
+        .expect("blocks")
+        .iter()
+        .map(|it| it["runs"][0]["is_second"] == true)
+        .collect();
+    assert!(orders.contains(&true) && orders.contains(&false), "the order is by lot: {orders:?}");
+    assert!(std::fs::read_to_string(&report).expect("a page").contains("Verdict"));
+    assert_eq!(site.dump(), before);
+    let images = good(site.lab.sh("rbd ls rbd"));
+    assert!(images.stdout.is_empty(), "the image is left: {}", String::from_utf8_lossy(&images.stdout));
+
+    // One that is killed leaves one arm in place until it is taken back.
+    assert!(cut_after(&site, &verify(&limit), 6), "it was over too soon");
+    assert_eq!(site.last_run()["state"], "applying");
+    good(site.tune(&["rollback"]));
+    assert_eq!(site.dump(), before);
+}
+
+/// Twenty comparisons of nothing with nothing, and twenty of a real effect of ten percent.
+#[test]
+fn twenty_of_nothing_and_twenty_of_ten_percent() {
+    if !is_long() {
+        return skip("the error rates of verify", "it takes an hour: LOLIGO_LONG=1");
+    }
+    let Some(site) = Site::new("tune-rates") else { return };
+    let common =
+        ["verify", "--pool", "rbd", "--size", "256m", "--seconds", "3", "--ramp", "1", "--depth", "4"];
+    let run = |more: &[&str]| {
+        site.json(&[&common[..], &["--detect", "8", "--budget", "6", "--yes"], more].concat())
+    };
+    let effect = |seen: &Value| {
+        let it = &seen["metrics"][0]["effect"];
+        (it["is_seen"] == true, it["ratio"].as_f64().expect("a number"), seen["metrics"][0]["first"].as_f64())
+    };
+    let (mut quiet, mut found) = (0, 0);
+    for round in 0..20 {
+        let (is_seen, ratio, rate) = effect(&run(&["--same"]));
+        quiet += usize::from(!is_seen);
+        let limit = format!("client:rbd_qos_write_iops_limit={:.0}", rate.expect("a rate") * 0.9);
+        let (is_found, slower, _) = effect(&run(&["--set", &limit]));
+        found += usize::from(is_found && slower < 1.0);
+        println!("round {round}: same {ratio:.3} seen {is_seen}; limited {slower:.3} seen {is_found}");
+    }
+    println!("{quiet} of 20 without effect, {found} of 20 found");
+    assert!(quiet >= 19 && found >= 19, "{quiet} and {found}");
+}
