@@ -5,7 +5,7 @@
 use super::holder;
 use crate::{IoError, IoKind};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,13 +38,22 @@ pub(super) fn open_waiting(
     }
 }
 
-/// True if somebody on this host has the file or device locked, or an operation of somebody who had it is in flight. Nothing is
-/// locked by asking.
+/// True if somebody on this host has the file or device locked, or an operation of somebody who had it is in flight. A file is not
+/// locked by asking. A block device is claimed for a moment: whoever opens it by [`super::DeviceFile::open`] waits longer than that.
 ///
 /// # Errors
 /// If it cannot be opened.
 pub fn is_in_use(path: &Path) -> std::io::Result<bool> {
-    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    if FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) == FileType::BlockDevice {
+        // Nobody can be asked who has claimed it: a process that was killed has no descriptors any more, and keeps its claim.
+        return match rustix::fs::open(path, flags | OFlags::EXCL, Mode::empty()) {
+            Ok(_) => Ok(false),
+            Err(Errno::BUSY) => Ok(true),
+            Err(why) => Err(why.into()),
+        };
+    }
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
     let mut lock = range(libc::F_WRLCK, 0, 0);
     // SAFETY: the descriptor is open and `lock` is a complete `flock` that outlives the call.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } {

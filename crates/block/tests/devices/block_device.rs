@@ -82,7 +82,9 @@ fn a_block_device_that_is_in_use_is_refused_with_its_user() {
         let held = DeviceFile::open(path, &soon).unwrap();
         let said = DeviceFile::open(path, &soon).unwrap_err().to_string();
         assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+        assert!(is_in_use(path).unwrap());
         drop(held);
+        assert!(!is_in_use(path).unwrap());
         DeviceFile::open(path, &soon).unwrap();
     });
 }
