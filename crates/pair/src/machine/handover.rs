@@ -80,17 +80,30 @@ impl Machine {
                     self.units[id.0 as usize].state = UnitState::Stopping;
                     self.ask(Purpose::Unit(*id, Work::Stop), Ask::Stop(*id));
                 }
-                UnitState::Away if !self.units[id.0 as usize].given => self.leave(*id),
+                UnitState::Away if !self.units[id.0 as usize].given && self.may_leave(*id) => self.leave(*id),
                 _ => {}
             }
         }
         let all_given = foreign.iter().all(|id| self.units[id.0 as usize].given);
-        if all_given && !opening {
+        if all_given && !opening && self.may_try(QUORUM) {
             if let Role::Giveback { opening, .. } = &mut self.role {
                 *opening = true;
             }
             self.ask(Purpose::OpenQuorum, Ask::Open(QUORUM));
         }
+    }
+
+    /// False for a while after a call of the LUN has failed: an array that refuses at once is not to be asked without a pause.
+    fn may_try(&self, lun: LunId) -> bool {
+        self.again.get(&lun).is_none_or(|at| self.now >= *at)
+    }
+
+    fn try_later(&mut self, lun: LunId) {
+        self.again.insert(lun, self.now + self.plan.timings.restart);
+    }
+
+    fn may_leave(&self, id: UnitId) -> bool {
+        self.plan.unit(id).luns.iter().all(|lun| self.may_try(*lun))
     }
 
     fn leave(&mut self, id: UnitId) {
@@ -114,11 +127,12 @@ impl Machine {
         }
     }
 
-    pub(super) fn left(&mut self, id: UnitId, answer: &Answer) {
+    pub(super) fn left(&mut self, id: UnitId, lun: LunId, answer: &Answer) {
         match answer {
             Answer::Done => self.leave_next(id),
             other => {
                 self.units[id.0 as usize].state = UnitState::Away;
+                self.try_later(lun);
                 let name = self.plan.unit(id).name.clone();
                 self.alarm(format!("the LUN of {name} is not given back: {}", Self::words(other)));
             }
@@ -135,6 +149,7 @@ impl Machine {
             ));
         }
         *opening = false;
+        self.try_later(QUORUM);
         self.alarm(format!("the quorum LUN is not given back: {}", Self::words(answer)));
     }
 
@@ -238,7 +253,7 @@ impl Machine {
             .foreign_luns()
             .into_iter()
             .filter(missing)
-            .filter(|lun| !self.joining.contains(lun))
+            .filter(|lun| !self.joining.contains(lun) && self.may_try(*lun))
             .collect();
         for lun in todo {
             self.joining.insert(lun);
@@ -248,9 +263,9 @@ impl Machine {
 
     pub(super) fn joined_foreign(&mut self, lun: LunId, answer: &Answer) {
         self.joining.remove(&lun);
-        if let Answer::Failed(why) = answer
-            && !matches!(why, Failure::NotMine(_))
-        {
+        let Answer::Failed(why) = answer else { return };
+        self.try_later(lun);
+        if !matches!(why, Failure::NotMine(_)) {
             let name = self.plan.lun_name(lun);
             self.alarm(format!("this side cannot register on {name}: {why}"));
         }

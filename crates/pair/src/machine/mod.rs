@@ -77,6 +77,8 @@ pub struct Machine {
     alarms: BTreeMap<String, Millis>,
     /// LUNs of the partner that are being joined.
     joining: BTreeSet<LunId>,
+    /// LUNs of which a call has failed: none of that sort is made again before.
+    again: BTreeMap<LunId, Millis>,
     /// When this side was last awake again after a time without events: silence before that proves nothing.
     awake: Millis,
 }
@@ -107,6 +109,7 @@ impl Machine {
             out: Vec::new(),
             alarms: BTreeMap::new(),
             joining: BTreeSet::new(),
+            again: BTreeMap::new(),
             awake: now,
             plan,
         }
@@ -257,7 +260,7 @@ impl Machine {
 mod tests {
     use super::*;
     use crate::omit::Omitted;
-    use crate::plan::{Plan, Side, Timings};
+    use crate::plan::{Plan, Side, Timings, Unit, UnitKind};
     use crate::reservation::Key;
 
     fn machine() -> Machine {
@@ -296,6 +299,73 @@ mod tests {
             let said = machine.handle(10 * number + 1, Event::Wanted(Order::Giveback));
             let is_refused = said.iter().any(|action| matches!(action, Action::Refuse(_)));
             assert_eq!(is_refused, !reaches, "{said:?}");
+        }
+    }
+
+    /// The questions up to `end` that `counts`, each answered by `reply` a millisecond later. The partner's beats come if it `beats`.
+    fn asked_by(
+        end: Millis,
+        (machine, beats): (&mut Machine, bool),
+        counts: impl Fn(&Ask) -> bool,
+        reply: impl Fn(&Ask) -> Answer,
+    ) -> usize {
+        let (mut asked, mut answers) = (0, Vec::new());
+        for now in 1..end {
+            let beat = Beat { side: Side::B, number: now, role: RoleName::Normal, ..machine.own_beat() };
+            let event = if beats { Event::Heard(0, beat) } else { Event::Tick };
+            let mut said = machine.handle(now, event);
+            for (job, answer) in std::mem::take(&mut answers) {
+                said.extend(machine.handle(now, Event::Answered(job, answer)));
+            }
+            for action in said {
+                if let Action::Ask(job, ask) = action {
+                    asked += usize::from(counts(&ask));
+                    answers.push((job, reply(&ask)));
+                }
+            }
+        }
+        asked
+    }
+
+    fn volume_of_partner() -> Unit {
+        Unit {
+            name: "volume v".to_owned(),
+            kind: UnitKind::Volume,
+            home: Side::B,
+            luns: vec![LunId(1)],
+            uses: vec!["cache"],
+        }
+    }
+
+    #[test]
+    fn an_array_that_refuses_at_once_is_asked_with_pauses() {
+        let unit = volume_of_partner();
+        let (mine, theirs) = (Key(1), Key(2));
+        let giveback = || Role::Giveback { why: String::new(), won: 0, opening: false };
+        let normal = Role::normal(String::new(), 0, 0);
+        let cases = [
+            ("leave", giveback(), vec![unit.clone()], [mine, mine]),
+            ("open", giveback(), Vec::new(), [mine, mine]),
+            ("join", normal, vec![unit], [mine, theirs]),
+        ];
+        for (name, role, units, keys) in cases {
+            let mut machine = Machine::new(Plan { units, ..machine().plan }, 0, 1);
+            machine.role = role;
+            let counts = |ask: &Ask| matches!(ask, Ask::Leave(_) | Ask::Open(_) | Ask::Join(..));
+            let asked = asked_by(1000, (&mut machine, true), counts, |ask| match ask {
+                Ask::Leave(_) | Ask::Open(_) | Ask::Join(..) => {
+                    Answer::Failed(Failure::Array("EIO".to_owned()))
+                }
+                Ask::ReadKeys(LunId(1)) => {
+                    Answer::Keys(View { generation: 0, keys: vec![keys[1]], holder: Some(keys[1]) })
+                }
+                Ask::ReadKeys(_) => {
+                    let holder = Some(mine).filter(|_| name != "join");
+                    Answer::Keys(View { generation: 0, keys: vec![mine, theirs], holder })
+                }
+                _ => Answer::Done,
+            });
+            assert!((1..=2).contains(&asked), "{name}: {asked} times in a second");
         }
     }
 

@@ -295,7 +295,7 @@ impl Machine {
             (Work::Down { dead: true }, UnitState::Telling, _) => self.start_unit(id),
             (Work::Start, UnitState::Starting, Answer::Done) => self.has_started(id),
             (Work::Start, UnitState::Starting, Answer::Failed(why)) => self.failed_to_start(id, &name, &why),
-            (Work::Leave(_), UnitState::Leaving, answer) => self.left(id, &answer),
+            (Work::Leave(lun), UnitState::Leaving, answer) => self.left(id, lun, &answer),
             (Work::Down { dead: false }, UnitState::Starting, Answer::Failed(_)) => {
                 let again = self.now + RETELL;
                 self.track(id).tell_again = Some(again);
