@@ -198,7 +198,7 @@ impl Machine {
             Purpose::Look(sort) => self.looked(sort, asked, answer),
             Purpose::Speaks(unit) => self.spoke(unit, asked, &answer),
             Purpose::Race => self.raced(answer),
-            Purpose::PowerOff => self.powered_off(&answer),
+            Purpose::PowerOff => self.powered_off(asked, &answer),
             Purpose::Unit(unit, work) => self.worked(unit, work, answer),
             Purpose::OpenQuorum => self.opened(&answer),
             Purpose::Rejoin(lun) => self.rejoined(lun, &answer),
@@ -367,6 +367,20 @@ mod tests {
             });
             assert!((1..=2).contains(&asked), "{name}: {asked} times in a second");
         }
+    }
+
+    #[test]
+    fn a_power_cut_of_before_a_giveback_says_nothing() {
+        let mut machine = machine();
+        let dual = || Role::Dual { why: String::new(), won: 0, dead: false, well: None };
+        machine.become_role(dual());
+        let job = machine.ask(Purpose::PowerOff, Ask::PowerOff);
+        machine.handle(10, Event::Tick);
+        machine.become_role(Role::Giveback { why: String::new(), won: 0, opening: true });
+        machine.handle(20, Event::Tick);
+        machine.become_role(dual());
+        machine.handle(30, Event::Answered(job, Answer::Done));
+        assert!(matches!(machine.role, Role::Dual { dead: false, .. }), "{:?}", machine.role);
     }
 
     /// An alarm is told once a minute: whoever gave the second order waited for words that did not come.

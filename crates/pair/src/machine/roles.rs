@@ -329,7 +329,11 @@ impl Machine {
         }
     }
 
-    pub(super) fn powered_off(&mut self, answer: &Answer) {
+    pub(super) fn powered_off(&mut self, asked: Asked, answer: &Answer) {
+        // The partner may have been given everything back since, and live.
+        if asked.step < self.since_step {
+            return;
+        }
         match answer {
             Answer::Done => {
                 if let Role::Dual { dead, .. } = &mut self.role {
