@@ -3,7 +3,7 @@
 use crate::cancel::Cancel;
 use crate::config::{PairConfig, UnitConfig};
 use crate::luns::Luns;
-use crate::monitors::{Monitors, greets};
+use crate::monitors::{Monitors, greets_any};
 use crate::power;
 use crate::pulse::Pulse;
 use crate::runner::Runner;
@@ -164,7 +164,7 @@ impl Executor {
     fn speaks(&self, unit: UnitId) -> bool {
         match self.config.unit(unit) {
             Some(UnitConfig::Osd(osd)) => self.monitors.speaks(osd.id),
-            Some(UnitConfig::Volume(volume)) => volume.sockets().into_iter().any(greets),
+            Some(UnitConfig::Volume(volume)) => greets_any(&volume.sockets()),
             None => false,
         }
     }

@@ -338,6 +338,26 @@ mod tests {
     }
 
     #[test]
+    fn a_question_that_fails_is_no_silence() {
+        for (answer, races) in [(Answer::Speaks(false), true), (Answer::Failed(Failure::TimedOut), false)] {
+            let units = vec![volume_of_partner()];
+            let mut machine = Machine::new(Plan { units, ..machine().plan }, 0, 1);
+            machine.role = Role::normal(String::new(), 0, 0);
+            let counts = |ask: &Ask| matches!(ask, Ask::Race(_));
+            let asked = asked_by(30_000, (&mut machine, false), counts, |ask| match ask {
+                Ask::Speaks(_) => answer.clone(),
+                Ask::ReadSector => Answer::Sector(None),
+                Ask::ReadKeys(_) => {
+                    Answer::Keys(View { generation: 0, keys: vec![Key(1), Key(2)], holder: None })
+                }
+                Ask::Race(_) => Answer::Failed(Failure::Other("not now".to_owned())),
+                _ => Answer::Done,
+            });
+            assert_eq!(asked > 0, races, "{answer:?}");
+        }
+    }
+
+    #[test]
     fn an_array_that_refuses_at_once_is_asked_with_pauses() {
         let unit = volume_of_partner();
         let (mine, theirs) = (Key(1), Key(2));

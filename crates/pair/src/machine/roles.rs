@@ -273,12 +273,21 @@ impl Machine {
             return;
         }
         left.retain(|id| *id != unit);
-        if *answer == Answer::Speaks(true) {
-            *not_before = self.now + self.plan.timings.backoff;
-            self.asks_nothing();
-            let name = self.plan.unit(unit).name.clone();
-            return self
-                .alarm(format!("the partner's agent is silent, but {name} speaks: nothing is taken over"));
+        match answer {
+            Answer::Speaks(false) => {}
+            Answer::Speaks(true) => {
+                *not_before = self.now + self.plan.timings.backoff;
+                self.asks_nothing();
+                let name = self.plan.unit(unit).name.clone();
+                return self.alarm(format!(
+                    "the partner's agent is silent, but {name} speaks: nothing is taken over"
+                ));
+            }
+            // Nobody has looked: a host that is short of threads or of time proves nothing.
+            _ => {
+                *not_before = self.now + self.plan.timings.look;
+                return self.asks_nothing();
+            }
         }
         if !left.is_empty() {
             return;
