@@ -82,10 +82,20 @@ impl Luns {
     }
 
     fn partners_sector(&self) -> io::Result<Aligned> {
+        self.sector(self.me.other())
+    }
+
+    fn sector(&self, side: Side) -> io::Result<Aligned> {
         let mut sector = Aligned([0; SECTOR]);
         let file = direct(self.config.path(self.me, QUORUM), OFlags::RDONLY)?;
-        rustix::io::pread(&file, &mut sector.0, sector_of(self.me.other()))?;
+        rustix::io::pread(&file, &mut sector.0, sector_of(side))?;
         Ok(sector)
+    }
+
+    /// The run of this side's agent that has written its sector last; nothing: none has, or it cannot be read.
+    pub fn own_run(&self) -> Option<u64> {
+        let sector = self.sector(self.me).ok()?;
+        self.wire.decode(&sector.0).map(|beat| beat.run)
     }
 
     /// The reason why this side understands nothing of what a living partner writes; nothing: it does, or nobody writes. One that is

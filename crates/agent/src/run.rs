@@ -34,7 +34,8 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
     std::fs::create_dir_all(&own.run).with_context(|| format!("{} cannot be made", own.run.display()))?;
     let _alone = lock(&own.run)?;
     let plan = config.plan(me)?;
-    check_partner(&Luns::new(config.clone(), me)?)?;
+    let luns = Luns::new(config.clone(), me)?;
+    check_partner(&luns)?;
     let (words, inbox) = channel();
     let wire = Wire::new(&config.secret()?);
     let links = links(&config, me, &wire, &words)?;
@@ -45,7 +46,7 @@ pub fn run(config: PairConfig, me: Side, stop: &Interrupt, ready: impl FnOnce(Ha
     let executor = Executor::start(config.clone(), me, words)?;
     let start = Instant::now();
     let clock = || start.elapsed().as_millis() as Millis;
-    let mut machine = Machine::new(plan, clock(), next_run(&own.run)?);
+    let mut machine = Machine::new(plan, clock(), next_run(&own.run, luns.own_run())?);
     let mut limits: BTreeMap<Job, Instant> = BTreeMap::new();
     ready(handle);
     while stop.check().is_ok() {
@@ -185,16 +186,33 @@ pub(crate) fn lock(run: &Path) -> Result<std::fs::File> {
     Ok(file)
 }
 
-/// A number greater than that of any run before: the time, unless the clock went back.
-fn next_run(folder: &Path) -> Result<u64> {
+/// A number greater than that of any run before: the time, unless the clock went back. The partner heeds no lesser one; `on_lun` is
+/// what the quorum LUN has, which outlives the folder.
+fn next_run(folder: &Path, on_lun: Option<u64>) -> Result<u64> {
     let path = folder.join("pair.run");
     let last: u64 =
         std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_millis() as u64);
-    let next = now.max(last + 1);
+    let next = now.max(last + 1).max(on_lun.map_or(0, |run| run.saturating_add(1)));
     whole_file::write(&path, next.to_string().as_bytes())
         .with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_later_than_the_one_on_the_quorum_lun() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = next_run(folder.path(), None).unwrap();
+        assert!(next_run(folder.path(), None).unwrap() > first);
+        // The folder is that of a new system, and the clock is behind.
+        let lost = tempfile::tempdir().unwrap();
+        let ahead = first + 1_000_000_000;
+        assert_eq!(next_run(lost.path(), Some(ahead)).unwrap(), ahead + 1);
+    }
 }

@@ -32,6 +32,8 @@ pub(super) struct Partner {
     sector_read: Option<Millis>,
     /// Since when it has said that it has no monitor.
     cut_off: Option<Millis>,
+    /// The beat that the sector held at first. Whoever has noted down beats from before it may send them once more.
+    floor: Option<Mark>,
 }
 
 impl Partner {
@@ -43,12 +45,16 @@ impl Partner {
             sector_changed: None,
             sector_read: None,
             cut_off: None,
+            floor: None,
         }
     }
 
     /// Takes a beat that came by `link`. One that is doubled or late says nothing.
     pub(super) fn heard(&mut self, now: Millis, link: usize, beat: Beat, plan: &Plan) {
         let mark = (beat.run, beat.number);
+        if self.floor.is_some_and(|floor| mark <= floor) {
+            return;
+        }
         let is_of_old_run = self.newest.is_some_and(|known| beat.run < known.run);
         if let Some(last) = self.links.get_mut(link)
             && last.is_none_or(|(before, _)| before < mark)
@@ -64,9 +70,25 @@ impl Partner {
         self.sector_read = Some(asked);
         let Some(beat) = beat else { return };
         let mark = (beat.run, beat.number);
+        if self.sector.is_none() || self.floor.is_some_and(|floor| mark < floor) {
+            self.forget_before(mark);
+        }
         if self.sector.replace(mark).is_some_and(|before| before != mark) {
             self.sector_changed = Some(now);
             self.take(now, beat, plan);
+        }
+    }
+
+    /// What was heard of it up to the beat that its sector holds was said before that was written.
+    fn forget_before(&mut self, floor: Mark) {
+        let is_old = |mark: Mark| mark <= floor;
+        self.floor = Some(floor);
+        self.newest = self.newest.filter(|beat| !is_old((beat.run, beat.number)));
+        for link in &mut self.links {
+            *link = link.filter(|(mark, _)| !is_old(*mark));
+        }
+        if self.newest.is_none() {
+            self.cut_off = None;
         }
     }
 
@@ -116,9 +138,76 @@ impl Partner {
         }
         let is_heard = self.is_heard(now, plan);
         let patience = if is_heard { times.no_monitor_heard } else { times.look };
-        let cut_off = self.cut_off.is_some_and(|at| now.saturating_sub(at) > patience);
+        // It may have had one since this host stood still.
+        let cut_off = self.cut_off.is_some_and(|at| now.saturating_sub(at.max(born)) > patience);
         // The last word of an agent that has died is none of a partner which lives.
         let lives = is_heard || self.sector_changed > self.last_link().map(|at| at + times.links_silent / 2);
         if cut_off && lives { Verdict::CutOff } else { Verdict::Alive }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omit::Omitted;
+    use crate::plan::{Side, Timings};
+    use crate::reservation::Key;
+    use crate::role::RoleName;
+
+    fn plan() -> Plan {
+        Plan {
+            me: Side::A,
+            keys: [Key(1), Key(2)],
+            links: 1,
+            units: Vec::new(),
+            power: false,
+            timings: Timings::default(),
+            omitted: Omitted::default(),
+        }
+    }
+
+    fn beat(number: u64, monitor_age: Option<Millis>) -> Beat {
+        Beat {
+            side: Side::B,
+            run: 1,
+            number,
+            role: RoleName::Normal,
+            monitor_age,
+            generation: 0,
+            stopped: false,
+            reaches: true,
+            granted: false,
+            running: 0,
+        }
+    }
+
+    #[test]
+    fn a_host_that_stood_still_calls_nobody_cut_off() {
+        let (plan, mut partner) = (plan(), Partner::new(1));
+        for number in 0..20 {
+            let at = 5000 + number * 200;
+            partner.sector(at, at - 1, Some(beat(number, Some(9000))), &plan);
+        }
+        assert_eq!(partner.verdict(8900, 0, &plan), Verdict::CutOff);
+        assert_eq!(
+            partner.verdict(60_000, 60_000, &plan),
+            Verdict::Alive,
+            "what it says now is not read yet"
+        );
+    }
+
+    #[test]
+    fn old_beats_keep_no_dead_partner_alive() {
+        let (plan, mut partner) = (plan(), Partner::new(1));
+        // Heard before its sector is read, and after.
+        partner.heard(10, 0, beat(300, Some(0)), &plan);
+        for at in (100..30_000).step_by(100) {
+            partner.sector(at, at - 1, Some(beat(1000, Some(0))), &plan);
+            partner.heard(at, 0, beat(300 + at / 100, Some(0)), &plan);
+        }
+        assert_eq!(partner.verdict(30_000, 0, &plan), Verdict::Silent);
+        assert_eq!(partner.beat(), None);
+        partner.heard(30_000, 0, beat(1001, Some(0)), &plan);
+        assert_eq!(partner.verdict(30_000, 0, &plan), Verdict::Alive);
     }
 }
