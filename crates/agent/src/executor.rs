@@ -109,7 +109,7 @@ impl Executor {
             Ask::ReadKeys(lun) => self.lane(job, Lane::Keys(lun), move |it| it.luns.read_keys(lun)),
             Ask::Race(lun) => {
                 // Evidence from before this host stood still is none. An array that is slow makes nothing old.
-                let gaps = self.pulse.gaps();
+                let gaps = self.pulse.at_beat();
                 self.lane(job, Lane::Change(lun), move |it| {
                     let may = || it.pulse.gaps() == gaps;
                     it.luns.race(lun, may)

@@ -15,6 +15,8 @@ pub struct Pulse(Arc<Mutex<Beats>>);
 struct Beats {
     last: Instant,
     gaps: u64,
+    /// The gaps by the last beat.
+    at_beat: u64,
 }
 
 impl Beats {
@@ -29,14 +31,19 @@ impl Beats {
 impl Pulse {
     /// A pulse that begins now.
     pub fn new() -> Pulse {
-        Pulse(Arc::new(Mutex::new(Beats { last: Instant::now(), gaps: 0 })))
+        Pulse(Arc::new(Mutex::new(Beats { last: Instant::now(), gaps: 0, at_beat: 0 })))
     }
 
     /// A beat.
     pub fn beat(&self) {
         let mut beats = self.0.lock();
         beats.look();
-        beats.last = Instant::now();
+        (beats.last, beats.at_beat) = (Instant::now(), beats.gaps);
+    }
+
+    /// The gaps by the last beat: the loop may have stood still since, between a decision and what it asks for.
+    pub fn at_beat(&self) -> u64 {
+        self.0.lock().at_beat
     }
 
     /// The gaps so far, one that goes on among them. Whoever is the first to look after a gap counts it.
@@ -63,5 +70,16 @@ mod tests {
         std::thread::sleep(GAP + Duration::from_millis(100));
         pulse.beat();
         assert_eq!(pulse.gaps(), 2);
+    }
+
+    #[test]
+    fn a_loop_that_stands_still_after_a_decision_is_seen() {
+        let pulse = Pulse::new();
+        pulse.beat();
+        std::thread::sleep(GAP + Duration::from_millis(100));
+        let decided = pulse.at_beat();
+        assert_ne!(pulse.gaps(), decided);
+        pulse.beat();
+        assert_eq!(pulse.gaps(), pulse.at_beat());
     }
 }
