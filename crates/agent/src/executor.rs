@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a unit's process.
 const LOOK: Duration = Duration::from_millis(50);
+/// A command to the monitors that could not be sent for so long is not sent. The partner needs longer to have the OSD that is to be
+/// called out, and the machine to start the one that is to be called dead.
+const LATE: Duration = Duration::from_secs(1);
 
 /// A word to the main loop.
 #[derive(Debug)]
@@ -131,14 +134,20 @@ impl Executor {
                 power::cut(&partner.power_off, &partner.power_status)
             }),
             Ask::Owned(needs, Deed::Start(unit)) => self.unit(unit, UnitAsk::Start(job, needs)),
-            Ask::Owned(needs, deed) => self.thread(job, move |it| {
-                for (lun, proof) in needs {
-                    if let Err(why) = it.luns.prove(lun, proof) {
-                        return Answer::Failed(why);
+            Ask::Owned(needs, deed) => {
+                let asked = Instant::now();
+                self.thread(job, move |it| {
+                    for (lun, proof) in needs {
+                        if let Err(why) = it.luns.prove(lun, proof) {
+                            return Answer::Failed(why);
+                        }
                     }
-                }
-                it.tell(deed)
-            }),
+                    match asked.elapsed() > LATE {
+                        true => Answer::Failed(Failure::TimedOut),
+                        false => it.tell(deed),
+                    }
+                })
+            }
             Ask::Kill(unit) => self.unit(unit, UnitAsk::Kill(job)),
             Ask::Stop(unit) => self.unit(unit, UnitAsk::Stop(job)),
         }

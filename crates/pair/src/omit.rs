@@ -37,6 +37,8 @@ pub enum Step {
     ReadBack = 32_768,
     /// The abort of the partner's writes under way. Carried out by who carries actions out.
     Abort = 65_536,
+    /// A command to the monitors that hung before it was sent is not sent any more. Carried out by who carries actions out.
+    InTime = 131_072,
 }
 
 /// The steps that a plan leaves out: none, unless this is compiled with the feature `planted-bugs`.

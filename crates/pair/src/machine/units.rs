@@ -271,7 +271,7 @@ impl Machine {
     }
 
     pub(super) fn worked(&mut self, id: UnitId, work: Work, answer: Answer) {
-        let name = self.plan.unit(id).name.clone();
+        let (name, now) = (self.plan.unit(id).name.clone(), self.now);
         match (work, self.unit(id), answer) {
             (Work::Kill, UnitState::Killing, Answer::Done) => {
                 let track = self.track(id);
@@ -292,7 +292,11 @@ impl Machine {
                 let lun = self.plan.lun_name(lun);
                 self.pause(id, &format!("{lun} is not this side's: {why}"));
             }
-            (Work::Down { dead: true }, UnitState::Telling, _) => self.start_unit(id),
+            (Work::Down { dead: true }, UnitState::Telling, answer) => {
+                // Its peers are to hear at least that it is down.
+                self.track(id).tell_again = Some(now).filter(|_| answer != Answer::Done);
+                self.start_unit(id);
+            }
             (Work::Start, UnitState::Starting, Answer::Done) => self.has_started(id),
             (Work::Start, UnitState::Starting, Answer::Failed(why)) => self.failed_to_start(id, &name, &why),
             (Work::Leave(lun), UnitState::Leaving, answer) => self.left(id, lun, &answer),

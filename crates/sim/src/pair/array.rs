@@ -11,6 +11,8 @@ use loligo_pair::writes::Ticket;
 
 /// A race that begins so long after it was decided is not begun.
 const STALE: Time = 1000;
+/// A command to the monitors that could not be sent for so long is not sent.
+const LATE: Time = 1000;
 /// The time that a partner which holds the quorum LUN has to end its race.
 const SETTLE: Time = 250;
 /// The longest that an array keeps a write.
@@ -53,7 +55,28 @@ impl World {
         if !self.hosts[call.side.index()].is_run(call.run) {
             return;
         }
+        let lane = call.changes().map(|lun| (call.side.index(), call.run, lun));
+        if let Some(lane) = lane
+            && *self.lanes.entry(lane).or_insert(call.job) != call.job
+        {
+            self.mark("a call beside one that hangs");
+            return self.answer(&call, Answer::Failed(Failure::TimedOut));
+        }
         if self.needs_array(&call.ask) && (self.array_fails || self.hosts[call.side.index()].path_lost) {
+            if call.hangs || (self.hangs && call.may_hang() && self.rng.chance(1, 2)) {
+                if !call.hangs {
+                    self.mark("a call hangs");
+                    let told =
+                        loligo_pair::machine::Event::Answered(call.job, Answer::Failed(Failure::TimedOut));
+                    self.later(LIMIT, Happening::Tell(call.side, call.run, told));
+                }
+                call.hangs = true;
+                let after = self.rng.range(100..3000);
+                return self.later(after, Happening::Call(call));
+            }
+            if let Some(lane) = lane {
+                self.lanes.remove(&lane);
+            }
             let failure =
                 if self.rng.chance(1, 3) { Failure::TimedOut } else { Failure::Array("EIO".to_owned()) };
             let after = if failure == Failure::TimedOut { LIMIT } else { 0 };
@@ -78,7 +101,12 @@ impl World {
                 };
                 self.waiting.insert((lun.0, abort), call);
             }
-            Stage::Over(answer) => self.answer(&call, answer),
+            Stage::Over(answer) => {
+                if let Some(lane) = lane {
+                    self.lanes.remove(&lane);
+                }
+                self.answer(&call, answer);
+            }
             Stage::Elsewhere => {}
         }
     }
@@ -118,6 +146,14 @@ impl World {
                 Stage::Over(Answer::Done)
             }
             Ask::PowerOff => self.power_off(side),
+            Ask::Owned(_, deed)
+                if !matches!(deed, Deed::Start(_))
+                    && self.clock(side) - call.asked > LATE
+                    && !self.leaves_out(Step::InTime) =>
+            {
+                Stage::Over(Answer::Failed(Failure::TimedOut))
+            }
+            Ask::Owned(_, deed) if call.stage > 0 => self.tell_monitors(call, *deed),
             Ask::Owned(needs, deed) => self.owned(call, needs, *deed),
             Ask::Kill(unit) if self.hosts[side.index()].end(*unit) => Stage::Over(Answer::Done),
             Ask::Kill(_) => Stage::Next,
@@ -257,6 +293,10 @@ impl World {
             if !is_held || (*proof == Proof::Sole && !is_sole) {
                 return not_mine("keys and holder say otherwise");
             }
+        }
+        // The monitors are told a moment after the look, in which a host may stand still.
+        if self.hangs && call.stage == 0 && !matches!(deed, Deed::Start(_)) {
+            return Stage::Next;
         }
         match deed {
             Deed::Start(unit) => {

@@ -1,8 +1,8 @@
 //! A call of an agent, and what a LUN holds.
 
 use super::setting::Time;
-use loligo_pair::machine::{Answer, Ask, Job};
-use loligo_pair::plan::Side;
+use loligo_pair::machine::{Answer, Ask, Deed, Job};
+use loligo_pair::plan::{LunId, Side};
 use loligo_pair::writes::AbortId;
 
 /// The limit of a call that gets no answer.
@@ -23,6 +23,29 @@ pub(super) struct Call {
     pub(super) drained: bool,
     /// When it was asked for, by the host's clock.
     pub(super) asked: Time,
+    /// It hangs: its agent is told that its time is over, and it goes on once the array answers.
+    pub(super) hangs: bool,
+}
+
+impl Call {
+    /// The LUN whose keys or holder it changes: an agent has one such call of a LUN under way.
+    pub(super) fn changes(&self) -> Option<LunId> {
+        match self.ask {
+            Ask::Race(lun)
+            | Ask::Take(lun)
+            | Ask::Hold(lun)
+            | Ask::Join(lun, _)
+            | Ask::Leave(lun)
+            | Ask::Open(lun) => Some(lun),
+            _ => None,
+        }
+    }
+
+    /// True if nothing but its time limit ends it.
+    pub(super) fn may_hang(&self) -> bool {
+        let is_start = matches!(self.ask, Ask::Owned(_, Deed::Start(_)));
+        self.changes().is_some() || (matches!(self.ask, Ask::Owned(..)) && !is_start)
+    }
 }
 
 /// What the LUN of a unit holds.

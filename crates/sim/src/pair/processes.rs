@@ -119,7 +119,7 @@ impl World {
     }
 
     /// A host whose clock stood does not know how old its evidence is.
-    fn clock_stood(&self, side: Side) -> bool {
+    pub(super) fn clock_stood(&self, side: Side) -> bool {
         let host = &self.hosts[side.index()];
         host.clock_stands && self.now < host.awake + 2000
     }

@@ -22,6 +22,8 @@ pub struct Scenario {
     pub faults: Option<Vec<Fault>>,
     /// Defects of the array in place of drawn ones.
     pub defects: Option<Defects>,
+    /// Calls to an array that fails may hang, and go on once it answers, after their agent has given them up.
+    pub hangs: bool,
 }
 
 /// What came of a run.
@@ -50,6 +52,7 @@ pub fn run(scenario: &Scenario) -> Outcome {
     let power = rng.chance(1, 2);
     let faults = scenario.faults.clone().unwrap_or_else(|| draw_faults(&mut rng));
     let mut world = World::new(rng.draw(), &scenario.omitted, power, defects);
+    world.hangs = scenario.hangs;
     let mut end = 0;
     for fault in &faults {
         end = end.max(fault.at + fault.lasts);

@@ -47,7 +47,7 @@ impl World {
         let side = call.side;
         if self.reaches(side) {
             let role = self.hosts[side.index()].machine.as_ref().map(|m| m.role());
-            if self.deed_is_foreign(side, deed) {
+            if self.deed_is_foreign(side, deed) && !self.clock_stood(side) {
                 self.violate(format!("{side} tells the monitors {deed:?} and does not own it"));
             }
             if role == Some(RoleName::Fenced)

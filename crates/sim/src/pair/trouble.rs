@@ -3,7 +3,7 @@
 use super::faults::FaultKind;
 use super::world::{Happening, World};
 use loligo_pair::machine::{Event, Order};
-use loligo_pair::plan::{QUORUM, Side};
+use loligo_pair::plan::{LunId, QUORUM, Side};
 
 impl World {
     pub(super) fn fault(&mut self, kind: FaultKind) {
@@ -62,6 +62,7 @@ impl World {
             let lost = self.luns[number].power_cycle();
             for abort in lost {
                 if let Some(call) = self.waiting.remove(&(number as u32, abort)) {
+                    self.lanes.remove(&(call.side.index(), call.run, LunId(number as u32)));
                     let answer =
                         loligo_pair::machine::Answer::Failed(loligo_pair::machine::Failure::TimedOut);
                     self.answer(&call, answer);

@@ -110,6 +110,8 @@ pub(super) struct World {
     pub(super) stored: Vec<Stored>,
     /// Calls that wait for an abort, by LUN.
     pub(super) waiting: BTreeMap<(u32, AbortId), Call>,
+    /// Calls that change a LUN and are not over, by side, run and LUN.
+    pub(super) lanes: BTreeMap<(usize, u64, LunId), Job>,
     pub(super) monitors: Monitors,
     /// The links between the two hosts.
     pub(super) links: [bool; 2],
@@ -130,6 +132,8 @@ pub(super) struct World {
     pub(super) checked: bool,
     /// Until when hosts get into trouble while they change something.
     pub(super) troubles_until: Time,
+    /// Calls to an array that fails may hang.
+    pub(super) hangs: bool,
 }
 
 impl World {
@@ -147,6 +151,7 @@ impl World {
             sectors: [None, None],
             stored: vec![Stored::default(); UNITS.len()],
             waiting: BTreeMap::new(),
+            lanes: BTreeMap::new(),
             monitors: Monitors::new(),
             links: [true, true],
             array_fails: false,
@@ -162,6 +167,7 @@ impl World {
             races: Vec::new(),
             checked: false,
             troubles_until: 0,
+            hangs: false,
         };
         world.install();
         for side in Side::BOTH {
@@ -312,7 +318,7 @@ impl World {
                 }
                 let clock = self.clock(side);
                 let after = self.rng.skewed(0..8);
-                let call = Call { side, run, job, ask, stage: 0, drained: false, asked: clock };
+                let call = Call { side, run, job, ask, stage: 0, drained: false, asked: clock, hangs: false };
                 self.later(after, Happening::Call(call));
             }
             Action::Tell(Notice::Role { from, to, why }) => {
@@ -353,6 +359,7 @@ impl World {
         self.mark("trouble within a change");
         let kind = match self.rng.below(3) {
             _ if is_out => FaultKind::Freeze(side, false),
+            _ if self.hangs && self.rng.chance(1, 2) => FaultKind::Path(side),
             0 => FaultKind::Agent(side),
             1 => FaultKind::Freeze(side, self.rng.chance(1, 3)),
             _ => FaultKind::Crash(side),
