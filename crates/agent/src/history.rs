@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 
 /// Entries in memory.
 const ENTRIES: usize = 1000;
@@ -22,7 +23,8 @@ pub struct History(Arc<Mutex<Inner>>);
 #[derive(Debug)]
 struct Inner {
     entries: VecDeque<HistoryEntry>,
-    file: File,
+    /// Lines to the thread that writes them: whoever decides does not wait for a disk.
+    lines: Sender<Vec<u8>>,
     told: Told,
 }
 
@@ -39,7 +41,7 @@ impl History {
     /// Opens the history in `folder`; what earlier runs wrote is read back.
     ///
     /// # Errors
-    /// If the file cannot be opened.
+    /// If the file cannot be opened, or there can be no thread.
     pub fn open(folder: &Path) -> Result<History> {
         let path = folder.join("pair.history");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -54,10 +56,21 @@ impl History {
         }
         let file = File::options().create(true).append(true).open(&path);
         let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
-        Ok(History(Arc::new(Mutex::new(Inner { entries, file, told: Told::default() }))))
+        History::over(entries, file)
     }
 
-    /// Adds an entry. A disk that is full loses it from the file alone.
+    fn over(entries: VecDeque<HistoryEntry>, mut file: File) -> Result<History> {
+        let (lines, written) = channel::<Vec<u8>>();
+        let write = move || {
+            for line in written {
+                let _ = file.write_all(&line);
+            }
+        };
+        std::thread::Builder::new().name("history".to_owned()).spawn(write).context("starting a thread")?;
+        Ok(History(Arc::new(Mutex::new(Inner { entries, lines, told: Told::default() }))))
+    }
+
+    /// Adds an entry, and waits for nothing. A disk that is full loses it from the file alone.
     pub fn add(&self, notice: Notice) {
         let at_ms = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -71,7 +84,7 @@ impl History {
         }
         if let Ok(mut line) = serde_json::to_vec(&entry) {
             line.push(b'\n');
-            let _ = inner.file.write_all(&line);
+            let _ = inner.lines.send(line);
         }
         if inner.entries.len() == ENTRIES {
             inner.entries.pop_front();
@@ -87,5 +100,38 @@ impl History {
     /// The numbers of what was told since this run began.
     pub fn told(&self) -> Told {
         self.0.lock().told.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_disk_that_hangs_holds_nobody_up() {
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let history = History::over(VecDeque::new(), File::from(writer)).unwrap();
+        let (done, over) = std::sync::mpsc::channel();
+        let adds = history.clone();
+        std::thread::spawn(move || {
+            for _ in 0..100 {
+                adds.add(Notice::Step("x".repeat(4096)));
+            }
+            let _ = done.send(Instant::now());
+        });
+        assert!(over.recv_timeout(Duration::from_secs(10)).is_ok(), "it waits for the reader of the file");
+        assert_eq!(history.entries().len(), 100);
+    }
+
+    #[test]
+    fn an_entry_comes_to_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        History::open(folder.path()).unwrap().add(Notice::Alarm("a".to_owned()));
+        let end = Instant::now() + Duration::from_secs(10);
+        while History::open(folder.path()).unwrap().entries().is_empty() {
+            assert!(Instant::now() < end, "it is not written");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }

@@ -140,13 +140,21 @@ fn limit(ask: &Ask) -> Duration {
 
 /// The links to the partner.
 #[derive(Debug)]
-struct Links(Vec<(UdpSocket, std::net::SocketAddr)>);
+struct Links {
+    ends: Vec<(UdpSocket, std::net::SocketAddr)>,
+    /// The threads that hear the partner end with it, and let go of the addresses: a partner that is dead wakes none of them.
+    alive: Arc<()>,
+}
+
+/// Between two looks of such a thread.
+const HEARD: Duration = Duration::from_secs(1);
 
 impl Links {
     fn send(&self, bytes: &[u8; BEAT]) {
-        for (socket, to) in &self.0 {
-            // A link that is down shows by the partner's silence.
-            let _ = socket.send_to(bytes, to);
+        for (socket, to) in &self.ends {
+            // A link that is down shows by the partner's silence. One whose queue stands still must not hold the other one, and the
+            // array, up.
+            let _ = rustix::net::sendto(socket, bytes, rustix::net::SendFlags::DONTWAIT, to);
         }
     }
 }
@@ -154,15 +162,17 @@ impl Links {
 /// Opens this side's end of each link, with a thread that hears the partner.
 fn links(config: &PairConfig, me: Side, wire: &Wire, words: &Sender<Word>) -> Result<Links> {
     let (own, partner) = (&config.controller[&me], &config.controller[&me.other()]);
-    let mut links = Vec::new();
+    let mut links = Links { ends: Vec::new(), alive: Arc::default() };
     for (number, (mine, theirs)) in own.links.iter().zip(&partner.links).enumerate() {
         let socket = UdpSocket::bind(mine).with_context(|| {
             format!("{mine} cannot be had for heartbeats: see that it is an address of this host")
         })?;
+        socket.set_read_timeout(Some(HEARD))?;
         let (hears, wire, words) = (socket.try_clone()?, wire.clone(), words.clone());
+        let alive = Arc::downgrade(&links.alive);
         let hear = move || {
             let mut bytes = [0; 2 * BEAT];
-            loop {
+            while alive.strong_count() > 0 {
                 // Errors of a datagram sent earlier come here too.
                 let Ok(len) = hears.recv(&mut bytes) else { continue };
                 let Some(beat) = wire.decode(&bytes[..len]) else { continue };
@@ -172,9 +182,9 @@ fn links(config: &PairConfig, me: Side, wire: &Wire, words: &Sender<Word>) -> Re
             }
         };
         std::thread::Builder::new().name(format!("link {number}")).spawn(hear)?;
-        links.push((socket, *theirs));
+        links.ends.push((socket, *theirs));
     }
-    Ok(Links(links))
+    Ok(links)
 }
 
 /// Keeps a second agent away from the folder, for as long as it lives.
@@ -214,5 +224,42 @@ mod tests {
         let lost = tempfile::tempdir().unwrap();
         let ahead = first + 1_000_000_000;
         assert_eq!(next_run(lost.path(), Some(ahead)).unwrap(), ahead + 1);
+    }
+
+    fn config(dir: &Path) -> PairConfig {
+        let free = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let controller = |side: &str, key: &str| {
+            format!(
+                "[controller.{side}]\nhost = \"{side}\"\nkey = \"{key}\"\nlinks = [\"{}\"]\nquorum = \"{at}/quorum\"\n\
+                 run = \"{at}/{side}\"\n",
+                free(),
+                at = dir.display()
+            )
+        };
+        let ceph = "[ceph]\nconf = \"/nowhere\"\nname = \"client.admin\"\n";
+        let secret = "00".repeat(32);
+        let text = format!(
+            "pair = \"n\"\nsecret = \"{secret}\"\n{ceph}{}{}",
+            controller("a", "0xa"),
+            controller("b", "0xb")
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_run_that_failed_keeps_no_link_from_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let again = || run(config.clone(), Side::A, &Interrupt::default(), |handle| handle.end());
+        let socket = config.socket(Side::A);
+        std::fs::create_dir_all(socket.join("in the way")).unwrap();
+        let why = format!("{:#}", again().unwrap_err());
+        assert!(why.contains("the socket"), "{why}");
+        std::fs::remove_dir_all(&socket).unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        while let Err(why) = again() {
+            assert!(Instant::now() < end, "{why:#}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }

@@ -155,6 +155,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         Command::Run { of } => {
             let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
+            // Nobody who decides waits for the reader of the log.
+            loligo_log::begin_service().context("starting the thread of the log")?;
             loligo_agent::run::run(of.read()?, of.side()?, &stop, |_| {
                 outln!("ready");
                 flush_output();
