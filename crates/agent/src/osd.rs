@@ -101,6 +101,7 @@ impl Osd {
             self.check_links()?;
             self.check_label()?;
             self.check_database()?;
+            cancel.check()?;
             self.spawn()?;
         }
         let begun = Instant::now();

@@ -370,7 +370,12 @@ impl Volume {
 
     /// Ends it at once, writing nothing, and takes its address away.
     pub fn kill(&mut self) -> Answer {
-        let ended = self.end(|daemon| daemon.end(&self.name).map(drop));
+        let ended = self.end(|daemon| {
+            daemon.end(&self.name)?;
+            // What the kernel has of it may take long, and the partner's clients are not to come here meanwhile.
+            self.clear();
+            Ok(())
+        });
         // A daemon that hangs is no reason to keep the address from the partner.
         let closed = self.close_doors();
         self.over(ended.and(closed))
