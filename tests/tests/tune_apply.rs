@@ -12,6 +12,8 @@ use std::process::{Command, Output, Stdio};
 const ADVICE: &str = "ceph config set osd osd_max_backfills 8; ceph config set osd osd_recovery_op_priority 63; \
                       ceph config set osd osd_recovery_max_active_hdd 20; ceph config set osd osd_recovery_sleep_hdd 0; \
                       ceph config set osd/class:ssd filestore_max_sync_interval 10; \
+                      ceph config set osd osd_recovery_sleep_hybrid 0; ceph config set osd osd_recovery_max_active_ssd 40; \
+                      ceph config set osd filestore_queue_max_ops 100; ceph config set osd osd_journal_size 1024; \
                       ceph config set global journal_max_write_bytes 1048576";
 
 /// A lab, with the arguments that lead the tuner to it.
@@ -56,7 +58,10 @@ impl Site {
         for (path, text) in [
             (root.join("proc/sys/kernel/hostname"), hostname()),
             (root.join("proc/sys/vm/swappiness"), "60\n".to_owned()),
-            (root.join("proc/meminfo"), "MemTotal: 33554432 kB\nSwapTotal: 2097152 kB\n".to_owned()),
+            (
+                root.join("proc/meminfo"),
+                "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 2097152 kB\n".to_owned(),
+            ),
             (conf, "[osd]\n".to_owned()),
         ] {
             if !path.exists() {
@@ -170,15 +175,16 @@ fn is_refused_where_it_is_not_fit(site: &Site) {
     no(&["rollback", "../x"], "knows no run");
     no(&["apply", "--rule", "OSD-07"], "proposes nothing here");
     no(&["apply", "--no-cluster", "--yes"], "--no-cluster");
-    good(site.lab.sh("ceph osd set noscrub; ceph osd pool set rbd size 2"));
-    good(site.lab.sh("ceph osd pool set rbd size 1 --yes-i-really-mean-it || true"));
-    good(site.lab.sh("ceph osd out 2"));
-    good(site.lab.sh("ceph osd in 2; ceph osd unset noscrub; ceph osd pool set rbd size 3"));
     // An OSD that is down is a complaint that nobody accepted.
     good(site.lab.run("fail osd 2", &[]));
     good(site.lab.sh("ceph osd down 2 --definitely-dead"));
     no(&["apply", "--yes"], "the cluster complains");
     good(site.lab.run("mend", &[]));
+    good(site.lab.run("fail mon a", &[]));
+    let said = refused(&site.tune(&["apply", "--yes"]));
+    assert!(said.contains("cannot be asked"), "{said}");
+    good(site.lab.run("mend", &[]));
+    assert_eq!(site.dump(), before);
 }
 
 #[test]
@@ -186,7 +192,7 @@ fn a_run_that_is_killed_anywhere_is_taken_back_whole() {
     let Some(site) = Site::new("tune-kill") else { return };
     good(site.lab.sh(ADVICE));
     let before = site.dump();
-    let every = if is_long() { 1 } else { 4 };
+    let every = if is_long() { 1 } else { 3 };
     let mut cut = 0;
     for lines in (0..).step_by(every) {
         let is_cut = cut_after(&site, &["apply", "--yes"], lines);
@@ -222,19 +228,25 @@ fn a_run_that_is_killed_anywhere_is_taken_back_whole() {
 fn osds_restart_one_by_one_and_two_tuners_keep_apart() {
     let Some(site) = Site::new("tune-restart") else { return };
     // Read as an OSD starts.
-    good(site.lab.sh("ceph config set osd thp true"));
+    good(site.lab.sh("ceph config set osd osd_op_num_shards 3"));
     let before = site.dump();
+    let shards = || {
+        let out = good(site.lab.sh("ceph tell osd.1 dump_op_pq_state"));
+        String::from_utf8_lossy(&out.stdout).matches("ShardedOpWQ").count()
+    };
+    let of_default = shards();
+    assert_ne!(of_default, 3);
     let dir = site.lab.dir.display();
     let program = program().display();
     let restart = format!(
         "{program} lab fail osd {{id}} --dir {dir} >&2 && sleep 1 && {program} lab mend --dir {dir} >&2"
     );
-    let no_risk = refused(&site.tune(&["apply", "--rule", "MEM-16"]));
+    let no_risk = refused(&site.tune(&["apply", "--rule", "OSD-28"]));
     assert!(no_risk.contains("--risk"), "{no_risk}");
     let args = [
         "apply",
         "--rule",
-        "MEM-16",
+        "OSD-28",
         "--risk",
         "restart",
         "--restart-with",
@@ -254,17 +266,18 @@ fn osds_restart_one_by_one_and_two_tuners_keep_apart() {
     let rest: Vec<String> = lines.collect();
     assert!(first.wait().expect("it ends").success(), "{rest:?}");
     assert!(rest.iter().any(|line| line.contains("osd.2 is up, and all is clean")), "{rest:?}");
-    assert!(!site.dump().contains("thp"), "{}", site.dump());
+    assert!(!site.dump().contains("shards"), "{}", site.dump());
+    assert_eq!(shards(), of_default);
     let flags = good(site.lab.sh("ceph osd dump --format json"));
     assert!(!String::from_utf8_lossy(&flags.stdout).contains("noout"), "noout is left");
 
     good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
-    assert_eq!(site.dump(), before);
+    assert_eq!((site.dump(), shards()), (before.clone(), 3));
 
     // One that is killed while an OSD restarts leaves a flag and half of the OSDs: both are put right.
     assert!(cut_after(&site, &args, 2), "it was over too soon");
     good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
-    assert_eq!(site.dump(), before);
+    assert_eq!((site.dump(), shards()), (before, 3));
     let flags = good(site.lab.sh("ceph osd dump --format json"));
     assert!(!String::from_utf8_lossy(&flags.stdout).contains("noout"), "noout is left");
 }
@@ -341,4 +354,130 @@ fn twenty_of_nothing_and_twenty_of_ten_percent() {
     }
     println!("{quiet} of 20 without effect, {found} of 20 found");
     assert!(quiet >= 19 && found >= 19, "{quiet} and {found}");
+}
+
+/// A host that sshd leads to, with files of its own: its program is given another root.
+struct Host {
+    dir: tempfile::TempDir,
+    sshd: std::process::Child,
+    port: u16,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}
+
+impl Host {
+    fn new() -> Host {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        for key in ["host", "client"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(at(key))
+                .status();
+            assert!(made.expect("ssh-keygen runs").success());
+        }
+        let files = [
+            ("root/proc/sys/kernel/hostname", "node2\n"),
+            ("root/proc/meminfo", "MemTotal: 134217728 kB\nMemAvailable: 67108864 kB\nSwapTotal: 0 kB\n"),
+            ("root/proc/sys/vm/dirty_bytes", "0\n"),
+            ("root/proc/sys/vm/dirty_ratio", "20\n"),
+            ("root/proc/sys/vm/dirty_background_bytes", "0\n"),
+            ("root/proc/sys/vm/dirty_background_ratio", "10\n"),
+            ("root/sys/block/rbd0/queue/nr_requests", "128\n"),
+            ("root/sys/block/rbd0/queue/read_ahead_kb", "4096\n"),
+            ("root/sys/block/rbd1/queue/nr_requests", "128\n"),
+            ("root/sys/block/rbd1/queue/read_ahead_kb", "2048\n"),
+        ];
+        for (path, text) in files {
+            std::fs::create_dir_all(at(path).parent().expect("a folder")).expect("folders");
+            std::fs::write(at(path), text).expect("a file");
+        }
+        let wrapper =
+            format!("#!/bin/sh\nexec {} \"$@\" --root {}\n", program().display(), at("root").display());
+        std::fs::write(at("loligo"), wrapper).expect("a file");
+        std::fs::set_permissions(at("loligo"), std::fs::Permissions::from_mode(0o755)).expect("rights");
+        std::fs::create_dir_all("/run/sshd").expect("its folder");
+        let port =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+        let mut sshd = Command::new("/usr/sbin/sshd");
+        sshd.args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string(), "-o", "ListenAddress=127.0.0.1"]);
+        for option in ["StrictModes=no", "UsePAM=no", "PermitRootLogin=yes", "PidFile=none"] {
+            sshd.args(["-o", option]);
+        }
+        sshd.arg("-o").arg(format!("HostKey={}", at("host").display()));
+        sshd.arg("-o").arg(format!("AuthorizedKeysFile={}", at("client.pub").display()));
+        let sshd = sshd.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("sshd runs");
+        let host = Host { dir, sshd, port };
+        loligo_tests::lab::until("sshd answers", std::time::Duration::from_secs(10), || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        host
+    }
+
+    /// The arguments that lead to it.
+    fn args(&self) -> Vec<String> {
+        let at = |name: &str| self.dir.path().join(name).display().to_string();
+        let mut args = vec!["--host".to_owned(), "root@127.0.0.1".to_owned()];
+        args.extend(["--remote-program".to_owned(), at("loligo")]);
+        for option in [
+            format!("Port={}", self.port),
+            format!("IdentityFile={}", at("client")),
+            "StrictHostKeyChecking=no".to_owned(),
+            "UserKnownHostsFile=/dev/null".to_owned(),
+        ] {
+            args.extend(["--ssh-option".to_owned(), option]);
+        }
+        args
+    }
+
+    fn file(&self, path: &str) -> String {
+        let text = std::fs::read_to_string(self.dir.path().join("root").join(path)).unwrap_or_default();
+        text.trim().to_owned()
+    }
+}
+
+#[test]
+fn another_host_is_changed_over_ssh_and_put_back() {
+    if !Path::new("/usr/sbin/sshd").exists() {
+        return skip("another host over ssh", "sshd is missing: apt-get install openssh-server");
+    }
+    let Some(site) = Site::new("tune-ssh") else { return };
+    let host = Host::new();
+    let more = host.args();
+    let with = |args: &[&str]| {
+        let all: Vec<&str> = args.iter().copied().chain(more.iter().map(String::as_str)).collect();
+        site.tune(&all)
+    };
+    let both = ["--rule", "BLK-03", "--rule", "BLK-10"];
+    good(with(&[&["apply", "--yes"], &both[..]].concat()));
+    let ahead = |disk: &str| host.file(&format!("sys/block/{disk}/queue/read_ahead_kb"));
+    assert_eq!((ahead("rbd0").as_str(), ahead("rbd1").as_str()), ("128", "128"));
+    assert_eq!(host.file("proc/sys/vm/dirty_bytes"), "1073741824");
+    let kept = host.file("etc/tmpfiles.d/zz-loligo-tune.conf");
+    assert!(kept.contains("w /sys/block/rbd1/queue/read_ahead_kb - - - - 128"), "{kept}");
+
+    // Without the way there nothing of it is taken back, and it says which way is missing.
+    let said = refused(&site.tune(&["rollback"]));
+    assert!(said.contains("--host node2"), "{said}");
+    good(with(&["rollback"]));
+    assert_eq!((ahead("rbd0").as_str(), ahead("rbd1").as_str()), ("4096", "2048"));
+    // The kernel itself would clear the limit in bytes as the share is set.
+    assert_eq!(
+        (host.file("proc/sys/vm/dirty_ratio"), host.file("proc/sys/vm/dirty_background_ratio")),
+        ("20".into(), "10".into())
+    );
+    assert!(host.file("etc/tmpfiles.d/zz-loligo-tune.conf").is_empty());
+
+    // A host that does not answer is named among what was not seen, and its rules propose nothing.
+    let dead = ["--host", "root@127.0.0.1", "--ssh-option", "Port=1", "--rule", "BLK-03"];
+    let said = refused(&site.tune(&[&["apply", "--yes"], &dead[..]].concat()));
+    assert!(said.contains("BLK-03 proposes nothing here"), "{said}");
+    let facts = site.json(&["facts", "--host", "root@127.0.0.1", "--ssh-option", "Port=1"]);
+    assert!(facts["unseen"].to_string().contains("ssh does not reach it"), "{}", facts["unseen"]);
 }

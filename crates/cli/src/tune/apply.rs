@@ -492,3 +492,42 @@ pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {
     let found = carry_out(&a.root, &order);
     show(true, &found, || ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loligo_tune::facts::Cluster;
+
+    fn refused(cluster: Cluster, health: &Health) -> String {
+        let facts = Facts { cluster, ..Facts::default() };
+        let said = is_fit(&facts, health, &BTreeSet::new());
+        said.map_or_else(|why| format!("{why:#}"), |fsid| format!("fit: {fsid}"))
+    }
+
+    #[test]
+    fn a_cluster_in_an_upgrade_or_of_an_unknown_release_is_refused() {
+        let calm = Health { checks: Vec::new(), unclean: 0, busy: None };
+        let cluster = |release, mixed| Cluster {
+            fsid: Some("f".into()),
+            release,
+            mixed: Some(mixed),
+            ..Cluster::default()
+        };
+        assert_eq!(refused(cluster(Some(18), false), &calm), "fit: f");
+        assert!(refused(cluster(Some(18), true), &calm).contains("finish the upgrade first"));
+        assert!(refused(cluster(Some(21), false), &calm).contains("install a newer version"));
+        assert!(refused(cluster(None, false), &calm).contains("does not say its release"));
+        assert!(refused(Cluster::default(), &calm).contains("does not say its id"));
+        let ill = Health { checks: vec![("MON_DOWN".into(), "1/3 mons down".into())], ..calm };
+        let said = refused(cluster(Some(18), false), &ill);
+        assert!(said.contains("MON_DOWN: 1/3 mons down") && said.contains("--accept"), "{said}");
+    }
+
+    #[test]
+    fn a_run_is_named_by_its_moment_and_no_other_name_is_a_path() {
+        assert!(name(1_764_361_200).starts_with("20251128-202000-"), "{}", name(1_764_361_200));
+        for bad in ["", "../x", "a/b", "a.b"] {
+            assert!(journal(None, "f", bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use loligo_bench::fio::Rw;
 use loligo_bench::rbd::Source;
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, choose, of_preset, price, steps};
+use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Uncompared, choose, of_preset, price, steps};
 use loligo_tune::plan::{Change, Now, Plan};
 use loligo_tune::rules::{Observe, Preset, Risk, Rules, Target};
 use std::path::PathBuf;
@@ -167,13 +167,18 @@ impl VerifyArgs {
     }
 
     /// The change, and the names of both arms.
-    fn chosen(&self, prepared: &Prepared, rules: &Rules) -> Result<(Vec<Chosen>, [String; 2])> {
+    fn chosen(
+        &self,
+        hands: Hands<'_>,
+        prepared: &Prepared,
+        rules: &Rules,
+    ) -> Result<(Vec<Chosen>, [String; 2])> {
         let arms = |second: String| ["before".to_owned(), second];
         if self.same {
             return Ok((Vec::new(), arms("the same".to_owned())));
         }
         if !self.sets.is_empty() {
-            let chosen = self.sets.iter().map(|text| self.by_hand(text, prepared));
+            let chosen = self.sets.iter().map(|text| self.by_hand(text, hands, prepared));
             return Ok((chosen.collect::<Result<_>>()?, arms("changed".to_owned())));
         }
         if let Some(name) = &self.preset {
@@ -194,7 +199,7 @@ impl VerifyArgs {
         Ok((chosen, arms("planned".to_owned())))
     }
 
-    fn by_hand(&self, text: &str, prepared: &Prepared) -> Result<Chosen> {
+    fn by_hand(&self, text: &str, hands: Hands<'_>, prepared: &Prepared) -> Result<Chosen> {
         let parts = text.split_once('=').and_then(|(place, value)| {
             let (who, key) = place.rsplit_once(':')?;
             (!who.is_empty() && !key.is_empty()).then_some((who, key, value))
@@ -202,6 +207,9 @@ impl VerifyArgs {
         let Some((who, key, value)) = parts else {
             return refuse(format!("--set {text}: it is WHO:NAME=VALUE, as osd:osd_max_backfills=1"));
         };
+        if !hands.knows(key).map_err(|why| anyhow!(why))? {
+            return refuse(format!("--set {text}: this release has no option {key}"));
+        }
         let observe = if who.starts_with("client") { Observe::Image } else { Observe::Option };
         let change = Change {
             target: Target::Config,
@@ -254,9 +262,9 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     let lock = Lock::take(&client).map_err(Ended::refused)?;
     let rules = Rules::new()?;
     let prepared = prepare(&a.from, &a.with, &client, &rules)?;
-    let (chosen, arms) = a.chosen(&prepared, &rules)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
     let hands = Hands { client: &client, hosts };
+    let (chosen, arms) = a.chosen(hands, &prepared, &rules)?;
     // An article's host may have what this one has not.
     let chosen = chosen.into_iter().filter(|it| match (&a.preset, hands.look(&it.change)) {
         (Some(_), Err(why)) => {
@@ -297,7 +305,12 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
         .compare(head, &steps, &path, |sides| {
             compare::run(&options, &client, sides, arms, &|words| say!("{words}"))
         })
-        .map_err(|why| anyhow!(why))?;
+        .map_err(|why| match why {
+            // An interrupt keeps its exit status.
+            Uncompared::Failed(why) => why,
+            Uncompared::NotBegun(_) => Ended::refused(why.to_string()).into(),
+            Uncompared::NotBack(..) => anyhow!("{why}"),
+        })?;
     write(a, &outcome)?;
     a.json.done(&outcome, || out!("{}", outcome.text()))
 }

@@ -127,7 +127,23 @@ fn one(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<Option<String>, Strin
         }
         return Ok(Some(format!("the reservers of osd.{} admit {admits}", osd.id)));
     }
+    if change.observe == Observe::Shards {
+        return shards(hands, osd, step).map(Some);
+    }
     Ok(Some(format!("osd.{} runs with {runs}", osd.id)))
+}
+
+/// The shards of the operation queue that an OSD has.
+fn shards(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<String, String> {
+    let said = ask(hands.client, Recipient::Osd(osd.id as u32), &command("dump_op_pq_state"))?;
+    let count =
+        said.as_object().map_or(0, |all| all.keys().filter(|key| key.contains("ShardedOpWQ")).count());
+    match &step.change.value {
+        Some(wants) if step.change.key == "osd_op_num_shards" && !is_same(wants, &count.to_string()) => {
+            Err(format!("osd.{} has {count} shards and not {wants}", osd.id))
+        }
+        _ => Ok(format!("osd.{} has {count} shards", osd.id)),
+    }
 }
 
 /// A value that was taken away counts no more in an OSD. The OSD may run with one of its own then: mClock sets some.

@@ -394,6 +394,16 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_takes_no_writes_is_known_before_anything_is_changed() {
+        let found =
+            carry_out(Path::new("/"), &order(Target::Sysctl, "kernel.osrelease", None)).expect("found");
+        assert!(found[0].fixed.as_ref().is_some_and(|why| why.contains("cannot be written")), "{found:?}");
+        let dir = host();
+        let found = carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", None)).expect("found");
+        assert_eq!(found[0].fixed, None);
+    }
+
+    #[test]
     fn nothing_but_its_own_places_is_written() {
         let dir = host();
         for (target, key) in [

@@ -66,6 +66,19 @@ impl Hands<'_> {
         }
     }
 
+    /// True if the monitors know an option of this name.
+    ///
+    /// # Errors
+    /// If they cannot be asked.
+    pub fn knows(&self, option: &str) -> Result<bool, String> {
+        let order = json!({"prefix": "config help", "key": option});
+        match self.client.send(Recipient::Monitors, &order) {
+            Ok(_) => Ok(true),
+            Err(why) if why.errno() == Some(libc::ENOENT) => Ok(false),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
     /// Puts a value there. `known` is false where a release may not know the name any more.
     ///
     /// # Errors

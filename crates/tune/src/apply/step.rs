@@ -166,7 +166,12 @@ pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
                 value: Some(set.value.clone()),
                 observe: Observe::Option,
             };
-            match why_by_hand(&change).map_or_else(|| price(&change, facts), |why| Err(why.to_owned())) {
+            let price = match why_by_hand(&change) {
+                Some(why) => Err(why.to_owned()),
+                None if is_unlisted(&change, facts) => Err("this release does not know it".to_owned()),
+                None => price(&change, facts),
+            };
+            match price {
                 Ok(risk) => chosen.push(Chosen::new(&set.rule, risk, change, facts)),
                 Err(why) => by_hand.push(ByHand { rule: set.rule.clone(), change, why }),
             }
@@ -175,10 +180,15 @@ pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
     (chosen, by_hand)
 }
 
+fn is_unlisted(change: &Change, facts: &Facts) -> bool {
+    let table = facts.cluster.release.and_then(OptionTable::near);
+    change.target == Target::Config && table.is_none_or(|table| table.find(&change.key).is_none())
+}
+
 /// The price of a change that no rule proposes, by the table of options.
 ///
 /// # Errors
-/// If the release does not know the option, or it acts only when something is made anew; the reason.
+/// If it acts only when something is made anew, or never; the reason.
 pub fn price(change: &Change, facts: &Facts) -> Result<Risk, String> {
     if change.target != Target::Config {
         return Ok(Risk::Online);
@@ -186,8 +196,9 @@ pub fn price(change: &Change, facts: &Facts) -> Result<Risk, String> {
     let table = facts.cluster.release.and_then(OptionTable::near);
     let option = table.and_then(|table| table.find(&change.key));
     match option.map(|option| option.acts) {
-        None => Err(format!("no option {} is known of this release", change.key)),
-        Some(Acts::Live) => Ok(Risk::Online),
+        // The tables have what matters for speed, and not every option.
+        None if change.who.starts_with("client") => Ok(Risk::Reopen),
+        None | Some(Acts::Live) => Ok(Risk::Online),
         Some(Acts::Client) => Ok(Risk::Reopen),
         Some(Acts::Restart | Acts::Unknown) => Ok(Risk::Restart),
         Some(Acts::Mkfs) => Err(format!("{} acts when an OSD is made", change.key)),
