@@ -70,6 +70,12 @@ fn leftovers_on_a_real_cluster_are_seen_with_their_source() {
     assert_eq!(option("osd_objectstore").1, "file");
     assert_eq!(option("osd_memory_target").1, "default");
     assert!(osd["up"] == true && osd["tcmalloc"].is_boolean() && osd["pgs"].as_i64() > Some(0), "{osd}");
+    let seen_of_process = osd["rss"].as_i64() > Some(0) && osd["threads"].as_i64() > Some(10);
+    assert!(
+        seen_of_process && osd["shards"].as_i64() > Some(0) && osd["shard_threads"].as_i64() > Some(0),
+        "{osd}"
+    );
+    assert!(osd["perf"]["kv_sync_busy"].is_number() && osd["perf"]["msgr_busy"].is_number(), "{osd}");
     let masked =
         seen["cluster"]["config"].as_array().expect("entries").iter().any(|it| it["mask"] == "class:hdd");
     assert!(masked, "{}", seen["cluster"]["config"]);

@@ -5,6 +5,7 @@
 
 use crate::gather::asked::{ask, command};
 use loligo_block::host_files::HostFiles;
+use loligo_block::processes::Stat;
 use loligo_ceph::advisory_lock::AdvisoryLock;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use parking_lot::{Condvar, Mutex};
@@ -190,12 +191,9 @@ impl Process {
     }
 }
 
-/// The moment at which a process of this host started.
+/// The moment at which a process of this host started; nothing: there is none of this number.
 fn start(pid: u32) -> Option<u64> {
-    let stat = HostFiles::new(Path::new("/")).read(format!("/proc/{pid}/stat"))?;
-    // The name may hold anything; the fields after it are counted from its last bracket.
-    let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(19)?.parse().ok()
+    Some(Stat::of(pid).ok()?.start)
 }
 
 #[cfg(test)]

@@ -72,6 +72,11 @@ impl Chosen {
         let restarts = restarts(&change, risk, facts);
         Chosen { rule: rule.to_owned(), risk, change, restarts }
     }
+
+    fn is_at(&self, change: &Change) -> bool {
+        let it = &self.change;
+        (it.target, &it.who, &it.key) == (change.target, &change.who, &change.key)
+    }
 }
 
 /// A change that is left to a person.
@@ -138,10 +143,13 @@ pub fn choose(plan: &Plan, facts: &Facts, choice: &Choice) -> Result<(Vec<Chosen
             let one = Chosen::new(&proposal.rule, proposal.risk, change.clone(), facts);
             let is_late = !one.restarts.is_empty() && choice.risk < Risk::Restart;
             let late = is_late.then_some("OSDs read it as they start: give --risk restart");
-            match why_by_hand(change).or(late) {
-                Some(why) => {
-                    by_hand.push(ByHand { rule: one.rule, change: one.change, why: why.to_owned() });
-                }
+            let same = chosen.iter().find(|it: &&Chosen| it.is_at(change));
+            if same.is_some_and(|it| it.change.value == change.value) {
+                continue;
+            }
+            let taken = same.map(|it| format!("{} sets it already", it.rule));
+            match why_by_hand(change).or(late).map(str::to_owned).or(taken) {
+                Some(why) => by_hand.push(ByHand { rule: one.rule, change: one.change, why }),
                 None => chosen.push(one),
             }
         }

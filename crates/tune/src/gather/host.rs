@@ -1,6 +1,7 @@
 //! Facts of one host, read from the files of its kernel. The folder of those files may be a recorded tree of another machine.
 
 use super::lists::{chosen, numbers};
+use super::processes::{self, OsdProcess};
 use super::{disks, nics};
 use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
 use loligo_block::host_files::HostFiles;
@@ -49,6 +50,8 @@ pub struct HostReport {
     pub disks: Vec<Disk>,
     /// Its interfaces.
     pub nics: Vec<Nic>,
+    /// Processes of OSDs.
+    pub processes: Vec<OsdProcess>,
     /// The rest.
     pub unseen: Vec<Unseen>,
 }
@@ -64,7 +67,8 @@ pub fn look(root: &Path, name: &str) -> HostReport {
     let files = HostFiles::new(root);
     let mut unseen = Vec::new();
     let host = host(&files, name, &mut unseen);
-    HostReport { host, disks: disks::look(&files, name), nics: nics::look(&files, name), unseen }
+    let processes = processes::look(root);
+    HostReport { host, disks: disks::look(&files, name), nics: nics::look(&files, name), processes, unseen }
 }
 
 fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {

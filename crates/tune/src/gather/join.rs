@@ -1,7 +1,8 @@
 //! Joins the reports of hosts with the cluster's word on its OSDs.
 
 use super::host::HostReport;
-use crate::facts::{Facts, Unseen};
+use super::processes::OsdProcess;
+use crate::facts::{Facts, Osd, Unseen};
 
 /// Adds `reports` to what the cluster said.
 pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
@@ -12,6 +13,13 @@ pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
         for disk in &mut report.disks {
             let on = here.clone().filter(|osd| osd.device.as_deref() == Some(&disk.name));
             disk.osds = on.map(|osd| osd.id).collect();
+        }
+        let fsid = facts.cluster.fsid.clone();
+        for process in report.processes.into_iter().filter(|it| Some(&it.fsid) == fsid.as_ref()) {
+            let is_it = |osd: &&mut Osd| osd.id == process.id && osd.host == name;
+            if let Some(osd) = facts.osds.iter_mut().find(is_it) {
+                enter(osd, process);
+            }
         }
         facts.hosts.push(report.host);
         facts.disks.append(&mut report.disks);
@@ -34,10 +42,20 @@ pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
     facts.unseen.extend(missing);
 }
 
+/// Enters what a host sees of an OSD's process.
+fn enter(osd: &mut Osd, process: OsdProcess) {
+    (osd.rss, osd.threads, osd.liburing) = (process.rss, process.threads, process.liburing);
+    (osd.cgroup_limit, osd.cpu_limit) = (process.cgroup_limit, process.cpu_limit);
+    let shards = osd.shards.filter(|count| *count > 0);
+    osd.shard_threads = shards.zip(process.op_threads).map(|(shards, threads)| threads / shards);
+    let perf = osd.perf.get_or_insert_default();
+    (perf.kv_sync_busy, perf.msgr_busy) = (process.kv_sync_busy, process.msgr_busy);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Disk, Host, Osd};
+    use crate::facts::{Disk, Host};
 
     #[test]
     fn osds_find_host_and_disk_and_a_missing_host_is_named() {

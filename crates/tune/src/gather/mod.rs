@@ -8,6 +8,7 @@ mod join;
 pub(crate) mod lists;
 mod nics;
 mod osds;
+mod processes;
 pub mod remote;
 
 pub use cluster::{cluster, fsid};

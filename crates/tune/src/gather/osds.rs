@@ -112,6 +112,9 @@ fn ask_one(client: &CommandClient, osd: &mut Osd, names: &BTreeSet<String>) -> V
     if let Some(said) = said("dump_recovery_reservations") {
         osd.backfills_max = said["local_reservations"]["max_allowed"].as_i64();
     }
+    if let Some(Value::Object(said)) = said("dump_op_pq_state") {
+        osd.shards = Some(said.keys().filter(|key| key.contains("ShardedOpWQ")).count() as i64);
+    }
     if let Some(said) = said("perf dump") {
         counters(osd, &said);
     }

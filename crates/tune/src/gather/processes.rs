@@ -1,0 +1,204 @@
+//! Processes of OSDs on a host: memory, limits of their control groups, and their threads.
+
+use loligo_block::host_files::HostFiles;
+use loligo_block::processes::Stat;
+use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The time over which threads are looked at.
+const OVER: Duration = Duration::from_secs(1);
+/// Ticks of a second in `/proc`: `USER_HZ` is 100 on every architecture of Linux that Ceph runs on.
+const HZ: f64 = 100.0;
+
+/// The process of an OSD.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OsdProcess {
+    /// The OSD.
+    pub id: i64,
+    /// Its cluster, by the file in its folder.
+    pub fsid: String,
+    /// Memory that it has, bytes.
+    pub rss: Option<i64>,
+    /// The memory limit of its control group; 0: none.
+    pub cgroup_limit: Option<i64>,
+    /// Processors that its control group may use; 0: all.
+    pub cpu_limit: Option<f64>,
+    /// Its threads.
+    pub threads: Option<i64>,
+    /// Threads `tp_osd_tp`.
+    pub op_threads: Option<i64>,
+    /// Its program maps liburing.
+    pub liburing: Option<bool>,
+    /// The share of a processor that the thread bstore_kv_sync takes.
+    pub kv_sync_busy: Option<f64>,
+    /// The same of the busiest msgr-worker.
+    pub msgr_busy: Option<f64>,
+}
+
+/// The processes of OSDs on the host whose files lie under `root`. Threads are looked at for a second on this host itself; a recorded
+/// tree stands still.
+pub(super) fn look(root: &Path) -> Vec<OsdProcess> {
+    let files = HostFiles::new(root);
+    let is_number = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    let pids: Vec<String> = files.names("/proc").into_iter().filter(is_number).collect();
+    let mut found: Vec<(String, OsdProcess)> =
+        pids.into_iter().filter_map(|pid| one(&files, &pid).map(|it| (pid, it))).collect();
+    if root == Path::new("/") && !found.is_empty() {
+        busy(&files, &mut found);
+    }
+    found.into_iter().map(|(_, it)| it).collect()
+}
+
+fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
+    let at = |name: &str| format!("/proc/{pid}/{name}");
+    (files.read(at("comm"))? == "ceph-osd").then_some(())?;
+    let words = files.read(at("cmdline"))?;
+    let id = number(&words)?;
+    let status = files.read(at("status")).unwrap_or_default();
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let names = threads(files, pid);
+    let group = group(files, pid);
+    let in_group = |name: &str| files.read(format!("/sys/fs/cgroup{}/{name}", group.as_ref()?));
+    let maps = files.read(at("maps"));
+    Some(OsdProcess {
+        id,
+        fsid: fsid(files, pid)?,
+        rss: rss.and_then(|it| it.split_whitespace().next()?.parse::<i64>().ok()).map(|kib| kib << 10),
+        cgroup_limit: in_group("memory.max").and_then(|it| limit(&it)),
+        cpu_limit: in_group("cpu.max").and_then(|it| quota(&it)),
+        threads: (!names.is_empty()).then_some(names.len() as i64),
+        op_threads: (!names.is_empty())
+            .then(|| names.values().filter(|it| *it == "tp_osd_tp").count() as i64),
+        liburing: maps.filter(|it| !it.is_empty()).map(|it| it.contains("liburing")),
+        ..OsdProcess::default()
+    })
+}
+
+/// The number in the words of a command: `-i 3`, `--id 3`, `-n osd.3`.
+fn number(words: &str) -> Option<i64> {
+    let words: Vec<&str> = words.split('\0').collect();
+    let after = |flags: [&str; 2]| {
+        let at = words.iter().position(|word| flags.contains(word))?;
+        words.get(at + 1).copied()
+    };
+    let id = after(["-i", "--id"]).or_else(|| after(["-n", "--name"])?.strip_prefix("osd."))?;
+    id.parse().ok()
+}
+
+/// The cluster, by the folder whose lock the process holds open.
+fn fsid(files: &HostFiles, pid: &str) -> Option<String> {
+    let fds = format!("/proc/{pid}/fd");
+    let lock = files.names(&fds).into_iter().filter_map(|fd| files.link(format!("{fds}/{fd}")));
+    let folder =
+        lock.filter(|path| path.ends_with("fsid")).find_map(|path| path.parent().map(Path::to_owned))?;
+    // As the process sees it: its container may have another root.
+    let seen = format!("/proc/{pid}/root{}/ceph_fsid", folder.display());
+    files.read(seen).or_else(|| files.read(folder.join("ceph_fsid")))
+}
+
+/// The control group, of version 2.
+fn group(files: &HostFiles, pid: &str) -> Option<String> {
+    let text = files.read(format!("/proc/{pid}/cgroup"))?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(|it| it.trim_end_matches('/').to_owned())
+}
+
+/// `memory.max`: a number, or `max`.
+fn limit(text: &str) -> Option<i64> {
+    if text == "max" { Some(0) } else { text.parse().ok() }
+}
+
+/// `cpu.max`: quota and period, or `max` and period.
+fn quota(text: &str) -> Option<f64> {
+    let (quota, period) = text.split_once(' ')?;
+    if quota == "max" {
+        return Some(0.0);
+    }
+    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+}
+
+/// Names of threads, by their numbers.
+fn threads(files: &HostFiles, pid: &str) -> BTreeMap<String, String> {
+    let tasks = format!("/proc/{pid}/task");
+    let named = files.names(&tasks).into_iter().filter_map(|tid| {
+        let name = files.read(format!("{tasks}/{tid}/comm"))?;
+        Some((tid, name))
+    });
+    named.collect()
+}
+
+/// Fills in how busy threads are.
+fn busy(files: &HostFiles, found: &mut [(String, OsdProcess)]) {
+    let ticks = |pid: &str, tid: &str| Stat::of(format!("{pid}/task/{tid}")).ok().map(|it| it.ticks);
+    let wanted = |name: &str| name == "bstore_kv_sync" || name.starts_with("msgr-worker");
+    let mut before = Vec::new();
+    for (at, (pid, _)) in found.iter().enumerate() {
+        for (tid, name) in threads(files, pid).into_iter().filter(|(_, name)| wanted(name)) {
+            before.push((at, ticks(pid, &tid), tid, name));
+        }
+    }
+    let begun = Instant::now();
+    std::thread::sleep(OVER);
+    for (at, before, tid, name) in before {
+        let (pid, osd) = &mut found[at];
+        let Some((before, after)) = before.zip(ticks(pid, &tid)) else { continue };
+        let share = after.saturating_sub(before) as f64 / HZ / begun.elapsed().as_secs_f64();
+        let busy = if name == "bstore_kv_sync" { &mut osd.kv_sync_busy } else { &mut osd.msgr_busy };
+        *busy = Some(busy.unwrap_or(0.0).max(share));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_words_its_group_and_the_folder_that_it_holds() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            std::fs::write(path, text).expect("a file");
+        };
+        put("proc/7/comm", "ceph-osd\n");
+        put("proc/7/cmdline", "/usr/bin/ceph-osd\0-f\0--cluster\0ceph\0--id\03\0");
+        put("proc/7/status", "Name:\tceph-osd\nVmRSS:\t 1024 kB\n");
+        put("proc/7/cgroup", "0::/system.slice/ceph-osd@3.service\n");
+        put("sys/fs/cgroup/system.slice/ceph-osd@3.service/memory.max", "max\n");
+        put("sys/fs/cgroup/system.slice/ceph-osd@3.service/cpu.max", "250000 100000\n");
+        for (tid, name) in
+            [("7", "ceph-osd"), ("8", "tp_osd_tp"), ("9", "tp_osd_tp"), ("10", "bstore_kv_sync")]
+        {
+            put(&format!("proc/7/task/{tid}/comm"), &format!("{name}\n"));
+        }
+        put("var/lib/ceph/osd/ceph-3/ceph_fsid", "f\n");
+        std::fs::create_dir_all(dir.path().join("proc/7/fd")).expect("a folder");
+        std::os::unix::fs::symlink("/var/lib/ceph/osd/ceph-3/fsid", dir.path().join("proc/7/fd/11"))
+            .expect("a link");
+        put("proc/8/comm", "ceph-mon\n");
+        let all = look(dir.path());
+        let want = OsdProcess {
+            id: 3,
+            fsid: "f".into(),
+            rss: Some(1 << 20),
+            cgroup_limit: Some(0),
+            cpu_limit: Some(2.5),
+            threads: Some(4),
+            op_threads: Some(2),
+            ..OsdProcess::default()
+        };
+        assert_eq!(all, [want]);
+    }
+
+    #[test]
+    fn the_number_of_an_osd_is_read_in_each_form() {
+        let of = |words: &str| number(&words.replace(' ', "\0"));
+        assert_eq!(of("ceph-osd -f -i 3"), Some(3));
+        assert_eq!(of("/usr/bin/ceph-osd -n osd.12 -f --setuser ceph"), Some(12));
+        assert_eq!(of("ceph-osd --mkfs"), None);
+    }
+}
