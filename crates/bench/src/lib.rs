@@ -28,6 +28,7 @@ pub mod rbd;
 pub mod report;
 pub mod restart;
 pub mod rng;
+pub mod search;
 pub mod server;
 pub mod stats;
 pub mod table;

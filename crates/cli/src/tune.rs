@@ -1,6 +1,7 @@
 //! `loligo tune`: facts of a cluster and its hosts, and plans that rules make of them.
 
 mod apply;
+mod search;
 mod text;
 mod verify;
 mod watch;
@@ -58,6 +59,7 @@ enum Command {
     Rollback(apply::RollbackArgs),
     History(apply::HistoryArgs),
     Verify(verify::VerifyArgs),
+    Search(search::SearchArgs),
     Watch(watch::WatchArgs),
     #[command(hide = true)]
     OnHost(apply::OnHostArgs),
@@ -222,6 +224,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Rollback(a) => apply::rollback(&a),
         Command::History(a) => apply::history(&a),
         Command::Verify(a) => verify::verify(&a),
+        Command::Search(a) => search::search(&a),
         Command::Watch(a) => return watch::watch(&a),
         Command::OnHost(a) => apply::on_host(&a),
     }?;

@@ -119,6 +119,11 @@ fn every_command_that_changes_something_refuses_in_json() {
         ("param-set", vec!["param", "set", "a", "nothing", "1"], "refused"),
         ("release", vec!["release", &own], "refused"),
         ("tune-apply", vec!["tune", "apply", "--conf", &none, "--yes"], "refused"),
+        (
+            "tune-search",
+            vec!["tune", "search", "--conf", &none, "--pool", "p", "--space", &none, "--record", &none],
+            "failed",
+        ),
         ("tune-verify", vec!["tune", "verify", "--conf", &none, "--pool", "p", "--same"], "refused"),
         ("tune-rollback", vec!["tune", "rollback", "--conf", &none], "refused"),
         ("volume-attach", vec!["volume", "attach", "a", "--cache", &none, "--mode", "wb"], "refused"),

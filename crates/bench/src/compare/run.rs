@@ -1,18 +1,14 @@
 //! The runs of a comparison.
 
-use super::judge::{Effect, FEWEST, blocks_for, steady};
+use super::field::Field;
+use super::judge::{Effect, FEWEST, blocks_for};
 use super::options::Options;
 use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run};
-use crate::bed::Bed;
-use crate::fio::{Job, Measured};
-use crate::rbd::{Cluster, Librbd};
 use crate::rng::SplitMix64;
 use crate::stats::median;
 use anyhow::{Result, anyhow, ensure};
-use loligo_block::host_files::HostFiles;
 use loligo_ceph::commands::CommandClient;
-use loligo_tune::apply::{Health, Side, Sides};
-use std::path::Path;
+use loligo_tune::apply::{Side, Sides};
 use std::time::{Duration, Instant};
 
 /// Blocks by whose spread the number of all is planned.
@@ -21,43 +17,51 @@ const PILOT: usize = 4;
 const WARM_UPS: usize = 6;
 /// Two runs are alike if they differ by less than this share.
 const ALIKE: f64 = 0.1;
-/// Share of processor time that the host may take away from a run.
-const STEAL: f64 = 0.1;
-/// Bytes of the scratch folder.
-const SCRATCH: u64 = 64 << 20;
+/// The arms of a comparison.
+pub trait Arms {
+    /// Puts one in place, and waits until it acts.
+    ///
+    /// # Errors
+    /// If a value is refused or does not act, or after an interrupt.
+    fn put(&mut self, is_second: bool) -> Result<(), String>;
+}
 
-/// Compares both sides. `say` hears what is done.
+impl Arms for Sides<'_> {
+    fn put(&mut self, is_second: bool) -> Result<(), String> {
+        self.side(if is_second { Side::After } else { Side::Before })
+    }
+}
+
+/// Compares both arms. `say` hears what is done.
 ///
 /// # Errors
-/// If a load or a change of sides fails, or after an interrupt, or if no number of blocks would be steady.
+/// If a load or a change of arms fails, or after an interrupt, or if no number of blocks would be steady.
 pub fn run(
     options: &Options,
     client: &CommandClient,
-    sides: &mut Sides<'_>,
-    arms: [String; 2],
+    arms: &mut dyn Arms,
+    names: [String; 2],
     say: &dyn Fn(&str),
 ) -> Result<Outcome> {
-    let bed = Bed::new(&options.place, SCRATCH)?;
-    let mut cluster = Cluster::new(&bed, &options.place, "cluster", &options.source, say)?;
-    say(&format!("writing an image of {} bytes", options.size));
-    let image = cluster.image(&bed, "verify", options.size)?;
-    let facts = bed.facts().with(cluster.facts.clone());
-    let outcome = Outcome::new(options, arms, facts);
+    let field = Field::new(options, client, say)?;
+    on(&field, options, arms, names, say)
+}
+
+/// The same on a field that is there.
+pub(crate) fn on(
+    field: &Field<'_>,
+    options: &Options,
+    arms: &mut dyn Arms,
+    names: [String; 2],
+    say: &dyn Fn(&str),
+) -> Result<Outcome> {
     let mut compare = Compare {
         options,
-        client,
-        sides,
-        bed: &bed,
-        target: Job::new(
-            cluster.native(&image, Librbd::Shipped),
-            options.load.rw,
-            options.load.block,
-            options.load.depth,
-        )
-        .lasting(options.time)
-        .after(options.ramp),
+        arms,
+        field,
+        loads: 0,
         lots: SplitMix64::new(options.seed),
-        outcome,
+        outcome: Outcome::new(options, names, field.facts()),
         say,
     };
     compare.warm_up()?;
@@ -68,10 +72,10 @@ pub fn run(
 
 struct Compare<'a, 'b> {
     options: &'a Options,
-    client: &'a CommandClient,
-    sides: &'a mut Sides<'b>,
-    bed: &'a Bed,
-    target: Job,
+    arms: &'a mut dyn Arms,
+    field: &'a Field<'b>,
+    /// Loads that were run: no two write the same addresses.
+    loads: u64,
     lots: SplitMix64,
     outcome: Outcome,
     say: &'a dyn Fn(&str),
@@ -162,7 +166,7 @@ impl Compare<'_, '_> {
         let mut runs = Vec::new();
         for is_second in order {
             self.put(is_second)?;
-            if let Some(why) = self.disturbed()? {
+            if let Some(why) = self.field.disturbed()? {
                 return Ok(Err(why));
             }
             let (run, why) = self.load(is_second)?;
@@ -171,36 +175,20 @@ impl Compare<'_, '_> {
             }
             runs.push(run);
         }
-        Ok(match self.disturbed()? {
+        Ok(match self.field.disturbed()? {
             Some(why) => Err(why),
             None => Ok(Block { runs }),
         })
     }
 
     fn put(&mut self, is_second: bool) -> Result<()> {
-        let side = if is_second { Side::After } else { Side::Before };
-        self.sides.put(side).map_err(|why| anyhow!(why))
-    }
-
-    /// The cluster is at work for itself.
-    fn disturbed(&self) -> Result<Option<String>> {
-        let health = Health::ask(self.client).map_err(|why| anyhow!(why))?;
-        Ok(health.busy.map(|state| format!("placement groups are {state}")))
+        self.arms.put(is_second).map_err(|why| anyhow!(why))
     }
 
     /// One run, and the reason why it does not count.
     fn load(&mut self, is_second: bool) -> Result<(Run, Option<String>)> {
-        self.target.seed += 1;
-        let before = processor();
-        let measured = self.bed.run(&self.target)?;
-        let steal = before.zip(processor()).map_or(0.0, |(before, after)| {
-            let (all, stolen) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-            stolen as f64 / all.max(1) as f64
-        });
-        let (run, mut why) = of(&measured, is_second, steal);
-        if steal > STEAL {
-            why = Some(format!("the host took {:.0} % of the processor time away", steal * 100.0));
-        }
+        self.loads += 1;
+        let (run, why, measured) = self.field.load(is_second, self.loads)?;
         self.outcome.last[usize::from(is_second)] = Some(measured);
         Ok((run, why))
     }
@@ -229,27 +217,4 @@ impl Compare<'_, '_> {
             metric("p99", p99, false, |run| run.p99_ns),
         ];
     }
-}
-
-/// The figures of a run, and the reason why it is not steady.
-fn of(measured: &Measured, is_second: bool, steal: f64) -> (Run, Option<String>) {
-    let series: Vec<f64> = measured.series.iter().map(|second| second.iops).collect();
-    let cut = steady(&series);
-    let why = cut.is_none().then(|| "its rate had not become even after half of the run".to_owned());
-    let cut = cut.unwrap_or(0);
-    let rest = &series[cut..];
-    // Where nothing was cut fio's own figure has the last, unfinished second as well.
-    let iops = if cut == 0 { measured.iops } else { rest.iter().sum::<f64>() / rest.len() as f64 };
-    let latency = measured.latency;
-    let run = Run { is_second, iops, mean_ns: latency.mean_ns, p99_ns: latency.p99_ns as f64, steal, cut };
-    (run, why)
-}
-
-/// Ticks of all processors since boot: all, and those that the host took away.
-fn processor() -> Option<(u64, u64)> {
-    let text = HostFiles::new(Path::new("/")).read("/proc/stat")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_whitespace().filter_map(|it| it.parse().ok()).collect();
-    // Guests' time is in that of users already (proc_stat(5)).
-    Some((ticks.iter().take(8).sum(), *ticks.get(7)?))
 }

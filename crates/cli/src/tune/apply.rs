@@ -159,6 +159,18 @@ impl RiskArg {
     }
 }
 
+impl RiskArg {
+    /// Refuses an option that acts only at a greater price. Clients of a comparison open their image for each run.
+    pub(super) fn affords(self, key: &str, risk: Risk) -> Result<()> {
+        if risk <= self.risk().max(Risk::Reopen) {
+            return Ok(());
+        }
+        refuse(format!(
+            "OSDs read {key} as they start: give --risk restart, and they are restarted between the arms"
+        ))
+    }
+}
+
 /// Progress goes to standard error, and Ctrl-C stops before the next step.
 #[derive(Debug)]
 pub(super) struct Terminal(pub(super) Interrupt);

@@ -14,7 +14,7 @@ use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
 use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Uncompared, choose, of_preset, price, steps};
 use loligo_tune::plan::{Change, Now, Plan};
-use loligo_tune::rules::{Observe, Preset, Risk, Rules, Target};
+use loligo_tune::rules::{Observe, Preset, Rules, Target};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -62,6 +62,29 @@ pub(super) struct VerifyArgs {
     /// The change may make durability, recovery or security less while it is compared
     #[arg(long)]
     weaken: bool,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// The change that is to be seen, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "5")]
+    detect: f64,
+    /// Minutes that all runs may take
+    #[arg(long, value_name = "MINUTES", default_value = "60")]
+    budget: u64,
+    /// Write a page with graphs (.html), or tables (.md); all runs as JSON beside it
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Do it: the cluster is changed back and forth, and loaded
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    with: With,
+    #[command(flatten)]
+    json: Json,
+}
+
+/// The load of each run, and its place.
+#[derive(Debug, clap::Args)]
+pub(super) struct LoadArgs {
     /// The pool of the image
     #[arg(long, value_name = "POOL")]
     pool: String,
@@ -83,28 +106,12 @@ pub(super) struct VerifyArgs {
     /// Seconds of load before each run, unmeasured
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = values::seconds)]
     ramp: Duration,
-    /// The change that is to be seen, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "5")]
-    detect: f64,
-    /// Minutes that all runs may take
-    #[arg(long, value_name = "MINUTES", default_value = "60")]
-    budget: u64,
     /// The number that lots are drawn by [default: the time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Parent of the scratch folder [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Write a page with graphs (.html), or tables (.md); all runs as JSON beside it
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// Do it: the cluster is changed back and forth, and loaded
-    #[arg(long)]
-    yes: bool,
-    #[command(flatten)]
-    with: With,
-    #[command(flatten)]
-    json: Json,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -121,23 +128,30 @@ enum RwArg {
     Randrw,
 }
 
-impl VerifyArgs {
-    fn load(&self) -> Load {
-        let is_stream = matches!(self.purpose.workload, WorkloadArg::RbdSeq);
-        let rw = match (self.rw, self.purpose.workload) {
+impl LoadArgs {
+    fn load(&self, purpose: PurposeArgs) -> Load {
+        let is_stream = matches!(purpose.workload, WorkloadArg::RbdSeq);
+        let rw = match (self.rw, purpose.workload) {
             (Some(RwArg::Read), _) => Rw::Read,
             (Some(RwArg::Write), _) | (None, WorkloadArg::RbdSeq) => Rw::Write,
             (Some(RwArg::Randread), _) => Rw::RandRead,
             (Some(RwArg::Randwrite), _) | (None, WorkloadArg::RbdRandom) => Rw::RandWrite,
             (Some(RwArg::Randrw), _) | (None, WorkloadArg::Mixed) => Rw::RandMix(70),
         };
-        let depth = if matches!(self.purpose.goal, GoalArg::Latency) { 1 } else { 16 };
+        let depth = if matches!(purpose.goal, GoalArg::Latency) { 1 } else { 16 };
         let block = if is_stream { 512 << 10 } else { 4 << 10 };
         Load { rw, block: self.bs.unwrap_or(block), depth: self.depth.unwrap_or(depth) }
     }
 
-    fn options(&self) -> Result<Options> {
-        if !(0.1..=100.0).contains(&self.detect) {
+    /// A comparison by this load, that is to see a change of `detect` percent within `budget` minutes.
+    pub(super) fn options(
+        &self,
+        from: &From,
+        purpose: PurposeArgs,
+        detect: f64,
+        budget: u64,
+    ) -> Result<Options> {
+        if !(0.1..=100.0).contains(&detect) {
             return refuse("--detect takes 0.1 to 100 percent");
         }
         let mut place = Place::here()?;
@@ -145,27 +159,35 @@ impl VerifyArgs {
         if let Some(dir) = &self.dir {
             place.dir.clone_from(dir);
         }
-        let id = self.from.name.strip_prefix("client.").unwrap_or(&self.from.name).to_owned();
-        let source = Source::Given {
-            conf: self.from.conf(),
-            id,
-            keyring: self.from.keyring.clone(),
-            pool: self.pool.clone(),
-        };
+        let id = from.name.strip_prefix("client.").unwrap_or(&from.name).to_owned();
+        let source =
+            Source::Given { conf: from.conf(), id, keyring: from.keyring.clone(), pool: self.pool.clone() };
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |it| it.as_secs());
         Ok(Options {
             place,
             source,
-            load: self.load(),
+            load: self.load(purpose),
             time: self.seconds,
             ramp: self.ramp,
-            detect: self.detect / 100.0,
-            budget: Duration::from_secs(self.budget * 60),
+            detect: detect / 100.0,
+            budget: Duration::from_secs(budget * 60),
             size: self.size,
             seed: self.seed.unwrap_or(seed),
         })
     }
 
+    /// The number that lots are drawn by, where the same command is to draw the same ones.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
+    /// What the cluster is to bear, in words.
+    pub(super) fn words(&self, options: &Options) -> String {
+        format!("the pool {} gets an image of {} bytes and {}", self.pool, self.size, options.load.words())
+    }
+}
+
+impl VerifyArgs {
     /// The change, and the names of both arms.
     fn chosen(
         &self,
@@ -221,17 +243,8 @@ impl VerifyArgs {
         };
         let risk =
             price(&change, &prepared.facts).map_err(|why| Ended::refused(format!("--set {text}: {why}")))?;
-        self.affords(key, risk)?;
+        self.risk.affords(key, risk)?;
         Ok(Chosen::new("by hand", risk, change, &prepared.facts))
-    }
-
-    fn affords(&self, key: &str, risk: Risk) -> Result<()> {
-        if risk <= self.risk.risk().max(Risk::Reopen) {
-            return Ok(());
-        }
-        refuse(format!(
-            "OSDs read {key} as they start: give --risk restart, and they are restarted between the arms"
-        ))
     }
 
     fn of_preset(&self, name: &str, prepared: &Prepared, rules: &Rules) -> Result<Vec<Chosen>> {
@@ -250,14 +263,14 @@ impl VerifyArgs {
             say!("not compared: {} {}: {}", it.rule, it.change.key, it.why);
         }
         for it in &chosen {
-            self.affords(&it.change.key, it.risk)?;
+            self.risk.affords(&it.change.key, it.risk)?;
         }
         Ok(chosen)
     }
 }
 
 pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
-    let options = a.options()?;
+    let options = a.load.options(&a.from, a.purpose, a.detect, a.budget)?;
     let client = changing(&a.from)?;
     let lock = Lock::take(&client).map_err(Ended::refused)?;
     let rules = Rules::new()?;
@@ -290,10 +303,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     }
     if !a.yes {
         return refuse(format!(
-            "nothing was changed. With --yes the pool {} gets an image of {} bytes and {}, and {} values are changed back and forth",
-            a.pool,
-            a.size,
-            options.load.words(),
+            "nothing was changed. With --yes {}, and {} values are changed back and forth",
+            a.load.words(&options),
             steps.len()
         ));
     }

@@ -50,6 +50,8 @@ pub enum Entry {
     Step(Box<Step>),
     /// The step of this number is about to be made.
     Doing(u32),
+    /// Another value is about to be put at the place of this step.
+    Trying(u32, Option<String>),
     /// It is made, and this was seen.
     Done(u32, Effect),
     /// The OSD is about to be told not to be marked out.
@@ -219,6 +221,8 @@ pub struct Run {
     pub steps: Vec<Step>,
     /// Steps that were begun.
     pub begun: BTreeSet<u32>,
+    /// Other values that were put at their places.
+    pub tried: BTreeSet<(u32, Option<String>)>,
     /// Steps that were made, with what was seen.
     pub done: BTreeMap<u32, Effect>,
     /// OSDs that were restarted, or may have been.
@@ -243,6 +247,7 @@ impl Run {
             head: head.clone(),
             steps: Vec::new(),
             begun: BTreeSet::new(),
+            tried: BTreeSet::new(),
             done: BTreeMap::new(),
             restarted: BTreeSet::new(),
             noout: BTreeSet::new(),
@@ -256,6 +261,7 @@ impl Run {
                 Entry::Head(_) | Entry::Restarted(_) => {}
                 Entry::Step(step) => run.steps.push((**step).clone()),
                 Entry::Doing(number) => drop(run.begun.insert(*number)),
+                Entry::Trying(number, value) => drop(run.tried.insert((*number, value.clone()))),
                 Entry::Done(number, effect) => drop(run.done.insert(*number, effect.clone())),
                 Entry::Noout(osd) => drop(run.noout.insert(*osd)),
                 Entry::NooutEnded(osd) => drop(run.noout.remove(osd)),

@@ -64,7 +64,7 @@ impl Rollback<'_> {
             if run.undone.get(&step.number) != Some(&None) {
                 go_on(self.lock, self.watch)?;
                 note(Entry::Undoing(step.number))?;
-                let left = self.undo(step)?;
+                let left = self.undo(run, step)?;
                 note(Entry::Undone(step.number, left.clone()))?;
                 if let Some(why) = left {
                     back.left.push((step.place(), why));
@@ -94,7 +94,7 @@ impl Rollback<'_> {
     }
 
     /// Puts back what was there; the reason why it was left, if it was.
-    fn undo(&self, step: &Step) -> Result<Option<String>, String> {
+    fn undo(&self, run: &Run, step: &Step) -> Result<Option<String>, String> {
         let place = step.place();
         let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
         let is = self.hands.value(&step.change).map_err(failed)?;
@@ -102,7 +102,8 @@ impl Rollback<'_> {
             self.watch.say(&format!("{place} is {}, as before", is.words()));
             return Ok(None);
         }
-        if !is_ours(&is, step) && !self.force {
+        let is_tried = run.tried.contains(&(step.number, is.now.clone()));
+        if !is_ours(&is, step) && !is_tried && !self.force {
             let words = format!(
                 "it is {} now, and the run had set {}: somebody changed it since. --force puts {} back",
                 is.words(),

@@ -26,6 +26,17 @@ pub trait Watch: std::fmt::Debug {
 /// # Errors
 /// If something cannot be read or will not be writable: nothing is begun then.
 pub fn steps(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> {
+    let all = places(hands, chosen)?;
+    let is_so = |it: &Step| it.before == wanted(&it.change) && it.change.target != Target::Daemon;
+    let steps = all.into_iter().filter(|step| !is_so(step)).zip(1..);
+    Ok(steps.map(|(step, number)| Step { number, ..step }).collect())
+}
+
+/// The same with places that have the value already.
+///
+/// # Errors
+/// As [`steps`].
+pub fn places(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     for one in chosen {
         let found = hands.look(&one.change).map_err(|why| format!("{}: {why}", place(&one.change)))?;
@@ -34,8 +45,7 @@ pub fn steps(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> {
                 (it.change.target, &it.change.who, &it.change.key)
                     == (change.target, &change.who, &change.key)
             };
-            let is_so = before == wanted(&change) && change.target != Target::Daemon;
-            if steps.iter().any(is_same_place) || is_so {
+            if steps.iter().any(is_same_place) {
                 continue;
             }
             let (rule, restarts) = (one.rule.clone(), one.restarts.clone());

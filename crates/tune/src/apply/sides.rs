@@ -7,6 +7,7 @@ use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
 use super::shared::{self, State};
 use super::step::Step;
+use crate::plan::Change;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -64,9 +65,28 @@ impl Sides<'_> {
     ///
     /// # Errors
     /// If a value is refused or does not act, the lock is lost, or after an interrupt.
-    pub fn put(&mut self, side: Side) -> Result<(), String> {
+    pub fn side(&mut self, side: Side) -> Result<(), String> {
         go_on(self.apply.lock, self.apply.watch)?;
         self.change(side)
+    }
+
+    /// Puts other values at the places of the steps, in their order.
+    ///
+    /// # Errors
+    /// As [`Sides::side`].
+    pub fn try_values(&mut self, values: &[String]) -> Result<(), String> {
+        go_on(self.apply.lock, self.apply.watch)?;
+        let with = |(step, value): (&Step, &String)| {
+            let change = Change { value: Some(value.clone()), ..step.change.clone() };
+            Step { change, ..step.clone() }
+        };
+        let steps: Vec<Step> = self.steps.iter().zip(values).map(with).collect();
+        // A run that is cut knows by this that the value is its own.
+        for step in &steps {
+            self.note(&Entry::Trying(step.number, step.change.value.clone()))?;
+        }
+        self.is = None;
+        self.make(&steps, false)
     }
 
     fn change(&mut self, side: Side) -> Result<(), String> {
@@ -74,18 +94,23 @@ impl Sides<'_> {
             return Ok(());
         }
         self.is = None;
-        let steps: Vec<Step> = match side {
-            Side::After => self.steps.to_vec(),
-            Side::Before => self.steps.iter().rev().map(before).collect(),
-        };
+        match side {
+            Side::After => self.make(&self.steps.to_vec(), false)?,
+            Side::Before => self.make(&self.steps.iter().rev().map(before).collect::<Vec<_>>(), true)?,
+        }
+        self.is = Some(side);
+        Ok(())
+    }
+
+    /// Puts the values of steps; `back` if they are what was there.
+    fn make(&mut self, steps: &[Step], back: bool) -> Result<(), String> {
         let apply = self.apply;
         let no_effect = |step: &Step, why: String| format!("{} has no effect: {why}", step.place());
         let act =
             |step: &Step| effect::wait(apply.hands, apply.facts, step).map_err(|why| no_effect(step, why));
-        for step in &steps {
-            // A step back is one whose value is what was there; what is kept over a boot is not compared.
-            let value = if side == Side::After { wanted(&step.change) } else { step.before.clone() };
-            let put = apply.hands.put(&step.change, &value, side == Side::After);
+        for step in steps {
+            let value = if back { step.before.clone() } else { wanted(&step.change) };
+            let put = apply.hands.put(&step.change, &value, !back);
             put.map_err(|why| format!("{}: {why}", step.place()))?;
             if step.restarts.is_empty() {
                 act(step)?;
@@ -95,24 +120,24 @@ impl Sides<'_> {
         let osds: BTreeSet<i64> = late.clone().flat_map(|step| step.restarts.iter().copied()).collect();
         // What was there is put back also after an interrupt.
         let watch = Steadfast(apply.watch);
-        let journal = &mut self.journal;
-        restart_all(apply.lock, &apply.restarts, apply.facts, &osds, &watch, &mut |entry| {
-            journal.add(&entry).map_err(|why| why.to_string())
-        })?;
+        restart_all(apply.lock, &apply.restarts, apply.facts, &osds, &watch, &mut |entry| self.note(&entry))?;
         for step in late {
             act(step)?;
         }
-        self.is = Some(side);
         Ok(())
+    }
+
+    fn note(&mut self, entry: &Entry) -> Result<(), String> {
+        self.journal.add(entry).map_err(|why| why.to_string())
     }
 
     /// Puts back what was there, also after an interrupt.
     fn back(&mut self) -> Result<(), String> {
         self.change(Side::Before)?;
         for step in self.steps {
-            self.journal.add(&Entry::Undone(step.number, None)).map_err(|why| why.to_string())?;
+            self.note(&Entry::Undone(step.number, None))?;
         }
-        self.journal.add(&Entry::RolledBack { at: now() }).map_err(|why| why.to_string())
+        self.note(&Entry::RolledBack { at: now() })
     }
 }
 

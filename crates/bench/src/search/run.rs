@@ -1,0 +1,268 @@
+//! The trials of a search.
+
+use super::record::{Record, Trial};
+use super::space::{Choices, Space};
+use crate::compare::{self, Arms, Field, Options, Outcome};
+use crate::stats::median;
+use anyhow::{Result, anyhow, ensure};
+use loligo_ceph::commands::CommandClient;
+use loligo_tune::apply::{Side, Sides};
+use optimizer::parameter::{CategoricalParam, IntParam, Parameter};
+use optimizer::sampler::tpe::TpeSampler;
+use optimizer::{Direction, Study};
+use serde::Serialize;
+
+/// Trials at random, before the sampler has something to go by.
+const AT_RANDOM: usize = 8;
+/// The share of trials that are looked at again, and the fewest and most of them.
+const AGAIN: (usize, usize, usize) = (4, 2, 5);
+/// Pairs of runs of each that is looked at again.
+const PAIRS: usize = 3;
+
+/// The bounds of a search.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Trials.
+    pub trials: usize,
+    /// The 99th percentile may be so many times that of the default.
+    pub p99: f64,
+    /// True: the mean latency is to be less, and not the rate more.
+    pub by_latency: bool,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Found {
+    /// Trials that count.
+    pub trials: usize,
+    /// The best values, in the order of the space's options.
+    pub values: Vec<String>,
+    /// They against the default.
+    pub verified: Outcome,
+}
+
+/// Searches. `sides` has the places of the space's options, in their order.
+///
+/// # Errors
+/// If a load fails, the record cannot be written, no trial keeps to the limits, or after an interrupt.
+pub fn run(
+    options: &Options,
+    space: &Space,
+    limits: Limits,
+    client: &CommandClient,
+    sides: &mut Sides<'_>,
+    record: &mut Record,
+    say: &dyn Fn(&str),
+) -> Result<Found> {
+    let field = Field::new(options, client, say)?;
+    let mut search = Search { options, space, limits, field: &field, sides, loads: 0, say };
+    search.trials(record)?;
+    let best = search.best_of(&record.trials)?;
+    let names = ["default", "found"].map(str::to_owned);
+    let mut arms = Values { sides: search.sides, values: &best, is_second: None };
+    let verified = compare::on(&field, options, &mut arms, names, say)?;
+    let trials = record.trials.iter().filter(|it| it.failed.is_none()).count();
+    Ok(Found { trials, values: best, verified })
+}
+
+struct Search<'a, 'b, 'c> {
+    options: &'a Options,
+    space: &'a Space,
+    limits: Limits,
+    field: &'a Field<'c>,
+    sides: &'a mut Sides<'b>,
+    loads: u64,
+    say: &'a dyn Fn(&str),
+}
+
+/// A parameter of the sampler for an option.
+enum Dial {
+    Values(CategoricalParam<String>, Vec<String>),
+    Range(IntParam),
+}
+
+impl Search<'_, '_, '_> {
+    fn dials(&self) -> Vec<Dial> {
+        let dial = |it: &super::space::SpaceOption| match &it.choices {
+            Choices::Values { values } => {
+                Dial::Values(CategoricalParam::new(values.clone()).name(&it.name), values.clone())
+            }
+            Choices::Range { from, to, log } => {
+                let range = IntParam::new(*from, *to).name(&it.name);
+                Dial::Range(if *log { range.log_scale() } else { range })
+            }
+        };
+        self.space.options.iter().map(dial).collect()
+    }
+
+    fn trials(&mut self, record: &mut Record) -> Result<()> {
+        let dials = self.dials();
+        let sampler = TpeSampler::builder().n_startup_trials(AT_RANDOM).seed(self.options.seed).build();
+        let sampler = sampler.map_err(|why| anyhow!("the sampler: {why}"))?;
+        let study: Study<f64> = Study::with_sampler(Direction::Maximize, sampler);
+        for known in record.trials.clone() {
+            self.replay(&study, &dials, &known)?;
+        }
+        if !record.trials.is_empty() {
+            (self.say)(&format!("{} trials are in the record", record.trials.len()));
+        }
+        while record.trials.len() < self.limits.trials {
+            let mut asked = study.ask();
+            let values = dials.iter().map(|dial| match dial {
+                Dial::Values(param, _) => param.suggest(&mut asked),
+                Dial::Range(param) => param.suggest(&mut asked).map(|value| value.to_string()),
+            });
+            let values: Vec<String> =
+                values.collect::<Result<_, _>>().map_err(|why| anyhow!("the sampler: {why}"))?;
+            let trial = self.pair(values)?;
+            let number = record.trials.len() + 1;
+            match &trial.failed {
+                Some(why) => (self.say)(&format!("trial {number}: {}: {why}", self.words(&trial.values))),
+                None => (self.say)(&format!(
+                    "trial {number} of {}: {}: IOPS {:.2}, mean {:.2}, p99 {:.2} of the default",
+                    self.limits.trials,
+                    self.words(&trial.values),
+                    trial.iops,
+                    trial.mean,
+                    trial.p99
+                )),
+            }
+            match trial.failed {
+                Some(_) => study.tell(asked, Err::<f64, _>("it does not count")),
+                None => study.tell(asked, Ok::<f64, &str>(self.score(&trial))),
+            }
+            record.add(trial)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the sampler of a trial of the record.
+    fn replay(&self, study: &Study<f64>, dials: &[Dial], known: &Trial) -> Result<()> {
+        use optimizer::param::ParamValue;
+        if known.failed.is_some() {
+            return Ok(());
+        }
+        let mut values = std::collections::HashMap::new();
+        for (dial, value) in dials.iter().zip(&known.values) {
+            match dial {
+                Dial::Values(param, all) => {
+                    let at = all.iter().position(|it| it == value);
+                    let at =
+                        at.ok_or_else(|| anyhow!("the record has a value that the space has not: {value}"))?;
+                    values.insert(param.id(), ParamValue::Categorical(at));
+                }
+                Dial::Range(param) => {
+                    values.insert(param.id(), ParamValue::Int(value.parse()?));
+                }
+            }
+        }
+        study.enqueue(values);
+        let mut asked = study.ask();
+        for dial in dials {
+            match dial {
+                Dial::Values(param, _) => drop(param.suggest(&mut asked)),
+                Dial::Range(param) => drop(param.suggest(&mut asked)),
+            }
+        }
+        study.tell(asked, Ok::<f64, &str>(self.score(known)));
+        Ok(())
+    }
+
+    /// What is to be great: less where the tail is beyond its limit.
+    fn score(&self, trial: &Trial) -> f64 {
+        let gain = if self.limits.by_latency { 1.0 / trial.mean } else { trial.iops };
+        gain * (self.limits.p99 / trial.p99).min(1.0)
+    }
+
+    /// The default, and the values beside it.
+    fn pair(&mut self, values: Vec<String>) -> Result<Trial> {
+        let nothing = |values: Vec<String>, why: String| Trial {
+            values,
+            iops: 0.0,
+            mean: 0.0,
+            p99: 0.0,
+            failed: Some(why),
+        };
+        self.sides.side(Side::Before).map_err(|why| anyhow!(why))?;
+        if let Some(why) = self.field.disturbed()? {
+            return Ok(nothing(values, why));
+        }
+        self.loads += 1;
+        let (first, why, _) = self.field.load(false, self.loads)?;
+        if let Some(why) = why {
+            return Ok(nothing(values, why));
+        }
+        if let Err(why) = self.sides.try_values(&values) {
+            // After an interrupt nothing else is tried.
+            self.options.place.stop.check()?;
+            return Ok(nothing(values, why));
+        }
+        self.loads += 1;
+        let (second, why, _) = self.field.load(true, self.loads)?;
+        if let Some(why) = why {
+            return Ok(nothing(values, why));
+        }
+        let (iops, mean) = (second.iops / first.iops, second.mean_ns / first.mean_ns);
+        Ok(Trial { values, iops, mean, p99: second.p99_ns / first.p99_ns, failed: None })
+    }
+
+    /// The best of those that are looked at again: a trial alone may be luck.
+    fn best_of(&mut self, trials: &[Trial]) -> Result<Vec<String>> {
+        let mut ranked: Vec<&Trial> =
+            trials.iter().filter(|it| it.failed.is_none() && it.p99 <= self.limits.p99).collect();
+        ranked.sort_by(|one, two| self.score(two).total_cmp(&self.score(one)));
+        ranked.dedup_by(|one, two| one.values == two.values);
+        ensure!(
+            !ranked.is_empty(),
+            "of {} trials none counts and keeps p99 within {} times the default: the record says why of each",
+            trials.len(),
+            self.limits.p99
+        );
+        let (share, fewest, most) = AGAIN;
+        let count = (trials.len() / share).clamp(fewest, most);
+        let mut best: Option<(f64, Vec<String>)> = None;
+        for trial in ranked.into_iter().take(count) {
+            let mut scores = vec![self.score(trial)];
+            for _ in 0..PAIRS {
+                let again = self.pair(trial.values.clone())?;
+                if again.failed.is_none() {
+                    scores.push(self.score(&again));
+                }
+            }
+            let score = median(&scores);
+            (self.say)(&format!("again: {}: {score:.3}", self.words(&trial.values)));
+            if best.as_ref().is_none_or(|(least, _)| score > *least) {
+                best = Some((score, trial.values.clone()));
+            }
+        }
+        best.map(|(_, values)| values).ok_or_else(|| anyhow!("nothing is left to compare"))
+    }
+
+    fn words(&self, values: &[String]) -> String {
+        let all =
+            self.space.options.iter().zip(values).map(|(option, value)| format!("{}={value}", option.name));
+        all.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The default and the best values as the arms of a comparison.
+struct Values<'a, 'b> {
+    sides: &'a mut Sides<'b>,
+    values: &'a [String],
+    is_second: Option<bool>,
+}
+
+impl Arms for Values<'_, '_> {
+    fn put(&mut self, is_second: bool) -> Result<(), String> {
+        if self.is_second == Some(is_second) {
+            return Ok(());
+        }
+        self.is_second = None;
+        match is_second {
+            true => self.sides.try_values(self.values)?,
+            false => self.sides.side(Side::Before)?,
+        }
+        self.is_second = Some(is_second);
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! The space of a search, as an operator writes it.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the file.
+const VERSION: u32 = 1;
+/// The most options of one search: more need more trials than anybody waits for.
+const MOST: usize = 12;
+
+/// Options, each with the values that it may have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Space {
+    /// 1.
+    pub version: u32,
+    /// The options.
+    #[serde(rename = "option")]
+    pub options: Vec<SpaceOption>,
+}
+
+/// An option of a space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceOption {
+    /// The section, which may have a mask: `osd`.
+    pub who: String,
+    /// Its name.
+    pub name: String,
+    /// Its values.
+    #[serde(flatten)]
+    pub choices: Choices,
+}
+
+/// The values that an option may have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Choices {
+    /// One of these.
+    Values {
+        /// The values.
+        values: Vec<String>,
+    },
+    /// A whole number of this range.
+    Range {
+        /// The least.
+        from: i64,
+        /// The greatest.
+        to: i64,
+        /// True: the search goes by its logarithm.
+        #[serde(default)]
+        log: bool,
+    },
+}
+
+impl Space {
+    /// Reads a space.
+    ///
+    /// # Errors
+    /// If it is none, or holds nothing to search; the reason.
+    pub fn read(text: &str) -> Result<Space, String> {
+        let space: Space = toml::from_str(text).map_err(|why| why.to_string())?;
+        if space.version != VERSION {
+            return Err(format!("its version is {}, and this program reads {VERSION}", space.version));
+        }
+        if space.options.is_empty() || space.options.len() > MOST {
+            return Err(format!("it has {} options, and 1 to {MOST} are searched", space.options.len()));
+        }
+        for (at, option) in space.options.iter().enumerate() {
+            let name = &option.name;
+            match &option.choices {
+                Choices::Values { values } if values.len() < 2 => {
+                    return Err(format!("{name} has fewer than two values"));
+                }
+                Choices::Range { from, to, .. } if from >= to => {
+                    return Err(format!("{name}: {from} is not below {to}"));
+                }
+                Choices::Range { from, log: true, .. } if *from < 1 => {
+                    return Err(format!("{name}: a logarithm needs a range from 1 on"));
+                }
+                _ => {}
+            }
+            let same = |it: &SpaceOption| (&it.who, &it.name) == (&option.who, name);
+            if space.options[..at].iter().any(same) {
+                return Err(format!("{name} of {} is there twice", option.who));
+            }
+        }
+        Ok(space)
+    }
+}
+
+impl SpaceOption {
+    /// Some value of it.
+    pub fn first(&self) -> String {
+        match &self.choices {
+            Choices::Values { values } => values.first().cloned().unwrap_or_default(),
+            Choices::Range { from, .. } => from.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_space_is_read_and_a_wrong_one_refused_with_the_option() {
+        let good = "version = 1\n[[option]]\nwho = \"osd\"\nname = \"a\"\nvalues = [\"1\", \"2\"]\n\
+                    [[option]]\nwho = \"osd\"\nname = \"b\"\nfrom = 1\nto = 64\nlog = true\n";
+        let space = Space::read(good).expect("a space");
+        assert_eq!(space.options[1].choices, Choices::Range { from: 1, to: 64, log: true });
+        assert_eq!((space.options[0].first(), space.options[1].first()), ("1".to_owned(), "1".to_owned()));
+        for (bad, word) in [
+            ("version = 2\noption = []\n".to_owned(), "version"),
+            ("version = 1\noption = []\n".to_owned(), "0 options"),
+            (good.replace("to = 64", "to = 1"), "b: 1 is not below 1"),
+            (good.replace("from = 1", "from = 0"), "logarithm"),
+            (good.replace("[\"1\", \"2\"]", "[\"1\"]"), "fewer than two"),
+            (good.replace("\"b\"", "\"a\""), "twice"),
+            (good.replace("name = \"b\"", "nam = \"b\""), "nam"),
+        ] {
+            let why = Space::read(&bad).expect_err("refused");
+            assert!(why.contains(word), "{word}: {why}");
+        }
+    }
+}
