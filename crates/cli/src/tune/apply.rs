@@ -51,26 +51,14 @@ Files:
   /etc/sysctl.d/99-zz-loligo-tune.conf, /etc/tmpfiles.d/zz-loligo-tune.conf
                                            values of the kernel that are to outlive a boot")]
 pub(super) struct ApplyArgs {
-    #[command(flatten)]
-    from: From,
-    #[command(flatten)]
-    purpose: PurposeArgs,
     /// Apply this rule alone (any number) [default: all that --risk lets in]
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
-    /// The greatest price
-    #[arg(long, value_enum, default_value = "online")]
-    risk: RiskArg,
     /// Rules named with --rule may make durability, recovery or security less
     #[arg(long, requires = "rules")]
     weaken: bool,
-    /// Do it
-    #[arg(long)]
-    yes: bool,
     #[command(flatten)]
-    with: With,
-    #[command(flatten)]
-    json: Json,
+    common: Common,
 }
 
 /// Take a run back: each value to what was there before
@@ -116,6 +104,25 @@ pub(super) struct OnHostArgs {
     /// The folder of this host's files
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     root: PathBuf,
+}
+
+/// What commands that change a cluster have in common.
+#[derive(Debug, clap::Args)]
+pub(super) struct Common {
+    #[command(flatten)]
+    pub(super) from: From,
+    #[command(flatten)]
+    pub(super) purpose: PurposeArgs,
+    /// The greatest price
+    #[arg(long, value_enum, default_value = "online")]
+    pub(super) risk: RiskArg,
+    /// Do it: the cluster is changed
+    #[arg(long)]
+    pub(super) yes: bool,
+    #[command(flatten)]
+    pub(super) with: With,
+    #[command(flatten)]
+    pub(super) json: Json,
 }
 
 /// The ways and places of a run.
@@ -337,27 +344,27 @@ pub(super) fn changing(from: &From) -> Result<CommandClient> {
 }
 
 pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
-    let client = changing(&a.from)?;
+    let client = changing(&a.common.from)?;
     // What is planned under the lock stays true until it is done.
-    let lock = a.yes.then(|| Lock::take(&client).map_err(Ended::refused)).transpose()?;
+    let lock = a.common.yes.then(|| Lock::take(&client).map_err(Ended::refused)).transpose()?;
     let rules = Rules::new()?;
-    let prepared = prepare(&a.from, &a.with, &client, &rules)?;
+    let prepared = prepare(&a.common.from, &a.common.with, &client, &rules)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
-    let purpose = a.purpose.purpose();
+    let purpose = a.common.purpose.purpose();
     let plan = Plan::new(&rules, facts, purpose)?;
-    let choice = Choice { rules: a.rules.clone(), risk: a.risk.risk(), weaken: a.weaken };
+    let choice = Choice { rules: a.rules.clone(), risk: a.common.risk.risk(), weaken: a.weaken };
     let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
     let hands = Hands { client: &client, hosts };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
-    let restarts = a.with.restarts(&client, hosts, facts, accepted);
+    let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
     let Some(lock) = lock.filter(|_| !steps.is_empty()) else {
         let what = json!({"steps": steps, "by_hand": by_hand, "done": false});
-        return a.json.done(what, || out!("{}", text::dry(&steps, &by_hand)));
+        return a.common.json.done(what, || out!("{}", text::dry(&steps, &by_hand)));
     };
-    is_free(&client, &a.with, fsid)?;
+    is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
-    let (head, path) = prepared.head(&a.with, purpose)?;
+    let (head, path) = prepared.head(&a.common.with, purpose)?;
     let run = head.run.clone();
     let ended = Apply { hands, lock: &lock, facts, restarts, watch: &watch }
         .run(head, &steps, &path)
@@ -371,7 +378,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         );
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
-    a.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+    a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
 }
 
 /// Refuses where an OSD that is to be restarted is out of reach.

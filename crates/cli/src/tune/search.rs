@@ -1,9 +1,9 @@
 //! `loligo tune search`: values of options that serve a load, by trials on a laboratory's cluster.
 
-use super::apply::{Prepared, RiskArg, Terminal, With, changing, is_free, prepare, reaches_all};
+use super::GoalArg;
+use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all};
 use super::verify::LoadArgs;
-use super::{From, GoalArg, PurposeArgs};
-use crate::outcome::{Json, refuse};
+use crate::outcome::refuse;
 use anyhow::{Context, Result, anyhow};
 use loligo_bench::search::{self, Found, Limits, Record, Space};
 use loligo_client::outcome::Ended;
@@ -36,10 +36,6 @@ Examples:
   Forty trials of 10 s on a lab, and the best of them against the default:
     loligo tune search --space space.toml --record search.jsonl --trials 40 --pool rbd --lab --yes")]
 pub(super) struct SearchArgs {
-    #[command(flatten)]
-    from: From,
-    #[command(flatten)]
-    purpose: PurposeArgs,
     /// The options, each with the values that it may have
     #[arg(long, value_name = "FILE")]
     space: PathBuf,
@@ -52,9 +48,6 @@ pub(super) struct SearchArgs {
     /// The 99th percentile may be so many times that of the default
     #[arg(long, value_name = "FACTOR", default_value = "1.2")]
     p99: f64,
-    /// The greatest price
-    #[arg(long, value_enum, default_value = "online")]
-    risk: RiskArg,
     #[command(flatten)]
     load: LoadArgs,
     /// The change that the comparison at the end is to see, in percent
@@ -66,13 +59,8 @@ pub(super) struct SearchArgs {
     /// This cluster is a laboratory's: no data of anybody suffers from bad values
     #[arg(long)]
     lab: bool,
-    /// Do it: the cluster is changed back and forth, and loaded
-    #[arg(long)]
-    yes: bool,
     #[command(flatten)]
-    with: With,
-    #[command(flatten)]
-    json: Json,
+    common: Common,
 }
 
 impl SearchArgs {
@@ -91,7 +79,7 @@ impl SearchArgs {
                 observe,
             };
             let risk = price(&change, &prepared.facts).map_err(Ended::refused)?;
-            self.risk.affords(&it.name, risk)?;
+            self.common.risk.affords(&it.name, risk)?;
             Ok(Chosen::new("search", risk, change, &prepared.facts))
         };
         space.options.iter().map(one).collect()
@@ -105,16 +93,16 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     if !a.lab {
         return refuse("bad values are tried as well: search on a laboratory's cluster, and say so by --lab");
     }
-    let options = a.load.options(&a.from, a.purpose, a.detect, a.budget)?;
-    let client = changing(&a.from)?;
+    let options = a.load.options(&a.common.from, a.common.purpose, a.detect, a.budget)?;
+    let client = changing(&a.common.from)?;
     let lock = Lock::take(&client).map_err(Ended::refused)?;
-    let prepared = prepare(&a.from, &a.with, &client, &Rules::new()?)?;
+    let prepared = prepare(&a.common.from, &a.common.with, &client, &Rules::new()?)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
     let hands = Hands { client: &client, hosts };
     let steps = places(hands, &a.chosen(&space, hands, &prepared)?).map_err(Ended::refused)?;
-    let restarts = a.with.restarts(&client, hosts, facts, accepted);
+    let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
-    if !a.yes {
+    if !a.common.yes {
         return refuse(format!(
             "nothing was changed. With --yes {}, and {} options are changed for each of {} trials",
             a.load.words(&options),
@@ -122,17 +110,17 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
             a.trials
         ));
     }
-    is_free(&client, &a.with, fsid)?;
+    is_free(&client, &a.common.with, fsid)?;
     let mut options = options;
     let limits = Limits {
         trials: usize::from(a.trials),
         p99: a.p99,
-        by_latency: matches!(a.purpose.goal, GoalArg::Latency),
+        by_latency: matches!(a.common.purpose.goal, GoalArg::Latency),
     };
     let mut record = Record::open(&a.record, &space, &options.load.words(), a.load.seed())?;
     options.seed = a.load.seed();
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&a.with, a.purpose.purpose())?;
+    let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let found = apply
         .compare(head, &steps, &path, |sides| {
@@ -144,7 +132,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
             Uncompared::NotBegun(_) => Ended::refused(why.to_string()).into(),
             Uncompared::NotBack(..) => anyhow!("{why}"),
         })?;
-    a.json.done(&found, || out!("{}", words(&space, &found)))
+    a.common.json.done(&found, || out!("{}", words(&space, &found)))
 }
 
 fn words(space: &Space, found: &Found) -> String {

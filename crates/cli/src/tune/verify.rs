@@ -1,8 +1,8 @@
 //! `loligo tune verify`: does a change help? Interleaved runs on an image of its own say so.
 
-use super::apply::{Prepared, RiskArg, Terminal, With, changing, is_free, prepare, reaches_all};
+use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all};
 use super::{From, GoalArg, PurposeArgs, WorkloadArg};
-use crate::outcome::{Json, refuse};
+use crate::outcome::refuse;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -40,10 +40,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
   Nothing against nothing, to see the noise:
     loligo tune verify --same --pool rbd --yes")]
 pub(super) struct VerifyArgs {
-    #[command(flatten)]
-    from: From,
-    #[command(flatten)]
-    purpose: PurposeArgs,
     /// The change that this rule proposes (any number)
     #[arg(long = "rule", value_name = "RULE", conflicts_with_all = ["sets", "same", "preset"])]
     rules: Vec<String>,
@@ -56,9 +52,6 @@ pub(super) struct VerifyArgs {
     /// Change nothing: both arms are alike
     #[arg(long)]
     same: bool,
-    /// The greatest price
-    #[arg(long, value_enum, default_value = "online")]
-    risk: RiskArg,
     /// The change may make durability, recovery or security less while it is compared
     #[arg(long)]
     weaken: bool,
@@ -73,13 +66,8 @@ pub(super) struct VerifyArgs {
     /// Write a page with graphs (.html), or tables (.md); all runs as JSON beside it
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Do it: the cluster is changed back and forth, and loaded
-    #[arg(long)]
-    yes: bool,
     #[command(flatten)]
-    with: With,
-    #[command(flatten)]
-    json: Json,
+    common: Common,
 }
 
 /// The load of each run, and its place.
@@ -206,8 +194,8 @@ impl VerifyArgs {
         if let Some(name) = &self.preset {
             return Ok((self.of_preset(name, prepared, rules)?, ["default", "tuned"].map(str::to_owned)));
         }
-        let plan = Plan::new(rules, &prepared.facts, self.purpose.purpose())?;
-        let choice = Choice { rules: self.rules.clone(), risk: self.risk.risk(), weaken: self.weaken };
+        let plan = Plan::new(rules, &prepared.facts, self.common.purpose.purpose())?;
+        let choice = Choice { rules: self.rules.clone(), risk: self.common.risk.risk(), weaken: self.weaken };
         let (chosen, by_hand) =
             choose(&plan, &prepared.facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
         for it in by_hand {
@@ -243,7 +231,7 @@ impl VerifyArgs {
         };
         let risk =
             price(&change, &prepared.facts).map_err(|why| Ended::refused(format!("--set {text}: {why}")))?;
-        self.risk.affords(key, risk)?;
+        self.common.risk.affords(key, risk)?;
         Ok(Chosen::new("by hand", risk, change, &prepared.facts))
     }
 
@@ -263,18 +251,18 @@ impl VerifyArgs {
             say!("not compared: {} {}: {}", it.rule, it.change.key, it.why);
         }
         for it in &chosen {
-            self.risk.affords(&it.change.key, it.risk)?;
+            self.common.risk.affords(&it.change.key, it.risk)?;
         }
         Ok(chosen)
     }
 }
 
 pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
-    let options = a.load.options(&a.from, a.purpose, a.detect, a.budget)?;
-    let client = changing(&a.from)?;
+    let options = a.load.options(&a.common.from, a.common.purpose, a.detect, a.budget)?;
+    let client = changing(&a.common.from)?;
     let lock = Lock::take(&client).map_err(Ended::refused)?;
     let rules = Rules::new()?;
-    let prepared = prepare(&a.from, &a.with, &client, &rules)?;
+    let prepared = prepare(&a.common.from, &a.common.with, &client, &rules)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
     let hands = Hands { client: &client, hosts };
     let (chosen, arms) = a.chosen(hands, &prepared, &rules)?;
@@ -291,7 +279,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     if steps.is_empty() && !a.same {
         return refuse("all of this is so already: there is nothing to compare");
     }
-    let restarts = a.with.restarts(&client, hosts, facts, accepted);
+    let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
     for step in &steps {
         say!(
@@ -301,16 +289,16 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
             step.change.value.as_deref().unwrap_or("nothing")
         );
     }
-    if !a.yes {
+    if !a.common.yes {
         return refuse(format!(
             "nothing was changed. With --yes {}, and {} values are changed back and forth",
             a.load.words(&options),
             steps.len()
         ));
     }
-    is_free(&client, &a.with, fsid)?;
+    is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&a.with, a.purpose.purpose())?;
+    let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let outcome = apply
         .compare(head, &steps, &path, |sides| {
@@ -323,7 +311,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
             Uncompared::NotBack(..) => anyhow!("{why}"),
         })?;
     write(a, &outcome)?;
-    a.json.done(&outcome, || out!("{}", outcome.text()))
+    a.common.json.done(&outcome, || out!("{}", outcome.text()))
 }
 
 fn write(a: &VerifyArgs, outcome: &Outcome) -> Result<()> {
