@@ -233,7 +233,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 fn facts(a: &FactsArgs) -> Result<()> {
     if a.this_host {
-        let report = this_host(&a.from.root);
+        let report = this_host(&a.from);
         return show(a.json, &report, || out!("{}", text::report(&report)));
     }
     let facts = gather(&a.from, &Rules::new()?)?;
@@ -283,9 +283,10 @@ fn read(path: &Path) -> Result<Facts> {
     Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
 }
 
-fn this_host(root: &Path) -> HostReport {
+fn this_host(from: &From) -> HostReport {
+    let root = &from.root;
     let name = gather::host_name(root).unwrap_or_else(|| "localhost".to_owned());
-    gather::look(root, &name)
+    gather::look(root, &name, &from.conf())
 }
 
 /// The cluster as a client that asks and tells.
@@ -315,7 +316,7 @@ fn gather_from(
     let mut facts = client.map_or_else(Facts::default, |client| gather::cluster(client, &names));
     facts.version = VERSION;
     facts.taken = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-    let mut reports = vec![this_host(&from.root)];
+    let mut reports = vec![this_host(from)];
     let mut remotes = BTreeMap::new();
     for destination in &from.hosts {
         let remote = Remote {

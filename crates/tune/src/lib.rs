@@ -1,6 +1,7 @@
 //! The tuner: facts of a cluster and its hosts, rules as data, and plans with reason and evidence.
 
 pub mod apply;
+mod ceph_file;
 pub mod expression;
 pub mod facts;
 pub mod gather;

@@ -41,6 +41,8 @@ pub struct Host {
     pub memory: Option<Memory>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
     pub thp: Option<String>,
+    /// Options for OSDs in Ceph's file.
+    pub conf: Option<BTreeMap<String, String>>,
     /// Values of sysctl that rules name.
     pub sysctl: BTreeMap<String, String>,
     /// Numbers of its OSDs.

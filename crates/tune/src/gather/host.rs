@@ -3,7 +3,9 @@
 use super::lists::{chosen, numbers};
 use super::processes::{self, OsdProcess};
 use super::{disks, nics};
+use crate::ceph_file::of_osds;
 use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
+use crate::rules::OptionTable;
 use loligo_block::host_files::HostFiles;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,11 +64,15 @@ pub fn host_name(root: &Path) -> Option<String> {
     Some(name.split('.').next().unwrap_or(&name).to_owned())
 }
 
-/// Looks at the host whose files lie under `root`, which OSDs call `name`.
-pub fn look(root: &Path, name: &str) -> HostReport {
+/// Looks at the host whose files lie under `root`, which OSDs call `name`; `conf` is Ceph's file there.
+pub fn look(root: &Path, name: &str, conf: &Path) -> HostReport {
     let files = HostFiles::new(root);
     let mut unseen = Vec::new();
-    let host = host(&files, name, &mut unseen);
+    let mut host = host(&files, name, &mut unseen);
+    // Names and addresses are nobody's business: only options that matter for speed are kept.
+    let is_kept = |key: &String| OptionTable::all().any(|table| table.find(key).is_some());
+    host.conf =
+        files.read(conf).map(|text| of_osds(&text).into_iter().filter(|(key, _)| is_kept(key)).collect());
     let processes = processes::look(root);
     HostReport { host, disks: disks::look(&files, name), nics: nics::look(&files, name), processes, unseen }
 }
@@ -363,7 +369,7 @@ mod tests {
             ("/proc/sys/vm/swappiness", "60\n"),
             ("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
         ]);
-        let host = look(dir.path(), "n1").host;
+        let host = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf")).host;
         assert_eq!(host.arch.as_deref(), Some("aarch64"));
         let kernel = host.kernel.expect("a kernel");
         assert_eq!((kernel.major, kernel.minor, kernel.page_size), (6, 1, Some(65536)));
@@ -378,14 +384,14 @@ mod tests {
     #[test]
     fn an_empty_tree_says_nothing() {
         let dir = tree(&[]);
-        let report = look(dir.path(), "n1");
+        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"));
         assert_eq!((report.host.cpus, report.host.memory, report.disks.len()), (None, None, 0));
     }
 
     #[test]
     fn a_container_is_named_as_one() {
         let dir = tree(&[("/run/.containerenv", "")]);
-        let report = look(dir.path(), "n1");
+        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"));
         assert_eq!(report.host.container, Some(true));
         assert!(report.unseen[0].why.contains("container"));
     }

@@ -38,9 +38,9 @@ pub(super) fn now(facts: &Facts, target: Target, who: &str, key: &str) -> Option
     match target {
         Target::Config => {
             let set = entry(facts, who, key).map(|entry| entry.value.clone());
-            Some(Now { set, runs: running(facts, who, key) })
+            Some(Now { set, runs: running(facts, |osd| is_of(osd, who), key) })
         }
-        Target::File => Some(Now { set: None, runs: running(facts, who, key) }),
+        Target::File => Some(Now { set: None, runs: running(facts, |osd| osd.host == who, key) }),
         Target::Sysctl => {
             let host = facts.host(who)?;
             Some(Now { set: Some(host.sysctl.get(key)?.clone()), runs: Vec::new() })
@@ -49,9 +49,9 @@ pub(super) fn now(facts: &Facts, target: Target, who: &str, key: &str) -> Option
     }
 }
 
-fn running(facts: &Facts, who: &str, key: &str) -> Vec<Running> {
+fn running(facts: &Facts, is_meant: impl Fn(&Osd) -> bool, key: &str) -> Vec<Running> {
     let mut all: Vec<Running> = Vec::new();
-    for osd in facts.osds.iter().filter(|osd| is_of(osd, who)) {
+    for osd in facts.osds.iter().filter(|osd| is_meant(osd)) {
         let Some(setting) = osd.options.get(key) else { continue };
         match all.iter_mut().find(|it| it.value == setting.value && it.source == setting.source) {
             Some(same) => same.osds.push(osd.id),
@@ -107,6 +107,20 @@ mod tests {
         for who in ["mon", "osd.33", "osd/class:ssd", "osd/host:n11", "client", "osd/rack:r1"] {
             assert!(!is_of(&osd, who), "{who}");
         }
+    }
+
+    #[test]
+    fn a_file_is_that_of_the_osds_of_its_host() {
+        let setting = crate::facts::Setting::new("8", "file");
+        let osd = |id, host: &str| Osd {
+            id,
+            host: host.into(),
+            options: [("k".to_owned(), setting.clone())].into(),
+            ..Osd::default()
+        };
+        let facts = Facts { osds: vec![osd(0, "n1"), osd(1, "n2")], ..Facts::default() };
+        let found = now(&facts, Target::File, "n2", "k").expect("known");
+        assert_eq!(found.runs.iter().map(|it| it.osds.clone()).collect::<Vec<_>>(), [vec![1]]);
     }
 
     #[test]

@@ -259,10 +259,16 @@ fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String,
         }
         Target::File => with_now(who.to_owned())
             .into_iter()
-            .filter(|(_, now)| now.runs.iter().any(|running| running.source == "file"))
+            .filter(|(host, now)| is_in_file(facts, host, key, now))
             .collect(),
         // Nothing is set there: the daemon has what nobody set.
         Target::Daemon => vec![(who.to_owned(), Now::default())],
         _ => Vec::new(),
     }
+}
+
+/// The file of a host has the option. An OSD does not say so of a value that it could not take.
+fn is_in_file(facts: &Facts, host: &str, key: &str, now: &Now) -> bool {
+    let conf = facts.host(host).and_then(|host| host.conf.as_ref());
+    now.runs.iter().any(|running| running.source == "file") || conf.is_some_and(|conf| conf.contains_key(key))
 }

@@ -37,6 +37,11 @@ impl OptionTable {
         READ.get_or_init(|| TABLES.iter().map(|(name, text)| (*name, read(text))).collect()).get(release)
     }
 
+    /// The tables of all releases.
+    pub fn all() -> impl Iterator<Item = &'static OptionTable> {
+        TABLES.iter().filter_map(|(name, _)| OptionTable::of(name))
+    }
+
     /// The table of the release, or of the newest one before it that has one.
     pub fn near(release: i64) -> Option<&'static OptionTable> {
         let older = TABLES.iter().rev().find(|(name, _)| name.parse::<i64>().is_ok_and(|has| has <= release));
