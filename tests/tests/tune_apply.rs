@@ -37,7 +37,10 @@ impl Site {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.arg("tune").args(args).arg("--conf").arg(self.lab.dir.join("ceph.conf"));
-        command.arg("--root").arg(self.root()).arg("--state").arg(self.dir.path().join("state"));
+        command.arg("--root").arg(self.root());
+        if args[0] != "facts" {
+            command.arg("--state").arg(self.dir.path().join("state"));
+        }
         command.stdin(Stdio::null());
         command
     }

@@ -28,6 +28,22 @@ pub struct Expression {
     program: Program,
 }
 
+/// Functions that expressions may ask for.
+const FUNCTIONS: [&str; 12] = [
+    "contains",
+    "double",
+    "endsWith",
+    "exists",
+    "filter",
+    "int",
+    "matches",
+    "max",
+    "min",
+    "size",
+    "startsWith",
+    "string",
+];
+
 impl Expression {
     /// Compiles it.
     ///
@@ -46,6 +62,14 @@ impl Expression {
     /// The variables that it names, macros' own left out.
     pub fn variables(&self) -> Vec<String> {
         self.program.references().variables().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Names of functions in it that there are not. An expression that asks for one would be unknown for ever.
+    pub(crate) fn lacks(&self) -> Vec<String> {
+        let references = self.program.references();
+        let is_name = |it: &&str| it.chars().all(|c| c.is_ascii_alphanumeric());
+        let asked = references.functions().into_iter().filter(is_name);
+        asked.filter(|it| !FUNCTIONS.contains(it)).map(str::to_owned).collect()
     }
 
     fn value(&self, scope: &Scope) -> Result<Value, NoAnswer> {
@@ -214,6 +238,28 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_function_that_rules_may_ask_for_is_there() {
+        let scope = Scope::new(&Facts::default(), "w", "g").expect("a scope");
+        for text in [
+            "\"abc\".contains(\"b\")",
+            "double(1) < 2.0",
+            "\"abc\".endsWith(\"c\")",
+            "[1].exists(x, x == 1)",
+            "size([1, 2].filter(x, x > 1)) == 1",
+            "int(\"3\") == 3",
+            "\"osd.3\".matches(\"^osd[.][0-9]$\")",
+            "max(1, 2) == 2 && min(1, 2) == 1",
+            "\"abc\".startsWith(\"a\")",
+            "string(3) == \"3\"",
+        ] {
+            let expression = Expression::new(text).expect(text);
+            assert_eq!(expression.lacks(), [] as [&str; 0], "{text}");
+            assert_eq!(expression.holds(&scope).map_err(|why| why.to_string()), Ok(true), "{text}");
+        }
+        assert_eq!(Expression::new("nothing(1) == 2").expect("an expression").lacks(), ["nothing"]);
+    }
     use crate::facts::{Host, Memory, Osd};
 
     fn facts() -> Facts {

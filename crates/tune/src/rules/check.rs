@@ -47,6 +47,9 @@ pub(super) fn names(compiled: &CompiledRule) -> Result<(), String> {
         expressions.extend(set.who.expressions().chain(set.key.expressions()).chain(&set.value));
     }
     for expression in expressions {
+        if let Some(name) = expression.lacks().first() {
+            return Err(format!("'{name}' is no function of conditions"));
+        }
         let known = |name: &String| {
             VARIABLES.contains(&name.as_str()) || is_size(name) || is_bound(expression.source(), name)
         };
