@@ -55,7 +55,7 @@ fn lines<'a>(text: &'a str, key: &str, skipped: &str) -> Vec<(&'a str, bool)> {
 /// The value of an option for OSDs in Ceph's file; the last one counts.
 pub(crate) fn in_file(text: &str, key: &str) -> Option<String> {
     let found = lines(text, key, "").into_iter().filter(|(_, is_key)| *is_key);
-    let value = found.filter_map(|(line, _)| line.split_once('=')).last()?.1;
+    let value = found.filter_map(|(line, _)| line.split_once('=')).next_back()?.1;
     Some(value.trim().to_owned())
 }
 

@@ -95,7 +95,7 @@ impl Sides<'_> {
         }
         self.is = None;
         match side {
-            Side::After => self.make(&self.steps.to_vec(), false)?,
+            Side::After => self.make(self.steps, false)?,
             Side::Before => self.make(&self.steps.iter().rev().map(before).collect::<Vec<_>>(), true)?,
         }
         self.is = Some(side);

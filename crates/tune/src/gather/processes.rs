@@ -165,7 +165,7 @@ mod tests {
             std::fs::write(path, text).expect("a file");
         };
         put("proc/7/comm", "ceph-osd\n");
-        put("proc/7/cmdline", "/usr/bin/ceph-osd\0-f\0--cluster\0ceph\0--id\03\0");
+        put("proc/7/cmdline", "/usr/bin/ceph-osd\0-f\0--cluster\0ceph\0--id\x003\0");
         put("proc/7/status", "Name:\tceph-osd\nVmRSS:\t 1024 kB\n");
         put("proc/7/cgroup", "0::/system.slice/ceph-osd@3.service\n");
         put("sys/fs/cgroup/system.slice/ceph-osd@3.service/memory.max", "max\n");

@@ -79,7 +79,7 @@ mod tests {
         for set in all.iter().flat_map(|it| &it.sets).filter(|it| it.target == Target::Config) {
             let knows =
                 |release: &&str| OptionTable::of(release).is_some_and(|table| table.find(&set.key).is_some());
-            assert!(["16", "18", "20"].iter().any(|it| knows(&it)), "{}", set.key);
+            assert!(["16", "18", "20"].iter().any(knows), "{}", set.key);
         }
     }
 }
