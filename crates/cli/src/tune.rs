@@ -1,6 +1,7 @@
 //! `loligo tune`: facts of a cluster and its hosts, and plans that rules make of them.
 
 mod apply;
+mod from;
 mod search;
 mod text;
 mod verify;
@@ -8,20 +9,15 @@ mod watch;
 
 use crate::outcome::show;
 use anyhow::{Context, Result, bail};
-use clap::{Subcommand, ValueEnum};
-use loligo_ceph::commands::CommandClient;
+use clap::Subcommand;
+use from::{From, PurposeArgs, gather, this_host};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_log::out;
-use loligo_osd::cluster::Access;
-use loligo_tune::facts::{Facts, Unseen, VERSION};
-use loligo_tune::gather::remote::Remote;
-use loligo_tune::gather::{self, HostReport};
-use loligo_tune::plan::{Plan, Purpose};
-use loligo_tune::rules::{Goal, Preset, Rules, Workload};
-use std::collections::{BTreeMap, BTreeSet};
+use loligo_tune::facts::Facts;
+use loligo_tune::plan::Plan;
+use loligo_tune::rules::{Preset, Rules};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Inspect a cluster and its hosts, propose settings with reason and evidence, apply them and take them back
 ///
@@ -83,35 +79,6 @@ struct FactsArgs {
     json: bool,
 }
 
-/// The sources of facts.
-#[derive(Debug, clap::Args)]
-struct From {
-    /// The cluster's configuration [default: $CEPH_CONF or /etc/ceph/ceph.conf]
-    #[arg(long, value_name = "FILE")]
-    conf: Option<PathBuf>,
-    /// The client to ask as
-    #[arg(long, value_name = "CLIENT", default_value = "client.admin")]
-    name: String,
-    /// The file of that client's key, if not the one that the configuration names
-    #[arg(long, value_name = "FILE")]
-    keyring: Option<PathBuf>,
-    /// Ask no cluster: this host and each --host alone
-    #[arg(long)]
-    no_cluster: bool,
-    /// Ask this host, too, over ssh as DESTINATION (any number)
-    #[arg(long = "host", value_name = "DESTINATION")]
-    hosts: Vec<String>,
-    /// This program on those hosts
-    #[arg(long, value_name = "PROGRAM", default_value = "loligo")]
-    remote_program: String,
-    /// An option of ssh, as for its -o (any number)
-    #[arg(long, value_name = "OPTION=VALUE")]
-    ssh_option: Vec<String>,
-    /// The folder of this host's files: a recorded tree of another machine with its proc and sys
-    #[arg(long, value_name = "FOLDER", default_value = "/")]
-    root: PathBuf,
-}
-
 /// Propose settings, those of the least risk first
 ///
 /// Each proposal has its reason, evidence, expected effect and price, and the present value with its source. Advice that does harm is
@@ -131,17 +98,6 @@ struct PlanArgs {
     /// Print JSON: the whole plan
     #[arg(long)]
     json: bool,
-}
-
-/// What a plan is for.
-#[derive(Debug, Clone, Copy, clap::Args)]
-struct PurposeArgs {
-    /// The work of the clients
-    #[arg(long, value_enum, default_value = "rbd-random")]
-    workload: WorkloadArg,
-    /// The aim
-    #[arg(long, value_enum, default_value = "iops")]
-    goal: GoalArg,
 }
 
 /// Print a rule: when it holds, what it sets, why, and what it is worth on each release
@@ -166,51 +122,6 @@ struct PresetsArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum WorkloadArg {
-    /// Small random I/O of images
-    RbdRandom,
-    /// Streams of images
-    RbdSeq,
-    /// Both
-    Mixed,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum GoalArg {
-    /// Small I/O a second
-    Iops,
-    /// The time of one I/O
-    Latency,
-    /// Bytes a second
-    Throughput,
-    /// The time of recovery
-    Recovery,
-}
-
-impl From {
-    fn conf(&self) -> PathBuf {
-        self.conf.clone().unwrap_or_else(Access::default_conf)
-    }
-}
-
-impl PurposeArgs {
-    fn purpose(self) -> Purpose {
-        let workload = match self.workload {
-            WorkloadArg::RbdRandom => Workload::RbdRandom,
-            WorkloadArg::RbdSeq => Workload::RbdSeq,
-            WorkloadArg::Mixed => Workload::Mixed,
-        };
-        let goal = match self.goal {
-            GoalArg::Iops => Goal::Iops,
-            GoalArg::Latency => Goal::Latency,
-            GoalArg::Throughput => Goal::Throughput,
-            GoalArg::Recovery => Goal::Recovery,
-        };
-        Purpose { workload, goal }
-    }
 }
 
 /// Runs it.
@@ -267,7 +178,10 @@ fn explain(a: &ExplainArgs) -> Result<()> {
 }
 
 fn presets(a: &PresetsArgs) -> Result<()> {
-    let all = Preset::all(&Rules::new()?)?;
+    let all = {
+        let rules = Rules::new()?;
+        Preset::all(|id| rules.find(id).is_some())?
+    };
     let Some(name) = &a.name else {
         return show(a.json, &all, || all.iter().for_each(|it| out!("{:<18} {}\n", it.name, it.title)));
     };
@@ -281,57 +195,4 @@ fn presets(a: &PresetsArgs) -> Result<()> {
 fn read(path: &Path) -> Result<Facts> {
     let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
-}
-
-fn this_host(from: &From) -> HostReport {
-    let root = &from.root;
-    let name = gather::host_name(root).unwrap_or_else(|| "localhost".to_owned());
-    gather::look(root, &name, &from.conf())
-}
-
-/// The cluster as a client that asks and tells.
-fn connect(from: &From) -> Result<CommandClient> {
-    let conf = from.conf();
-    let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
-        let mend = "check --conf, --name and --keyring, or give --no-cluster for hosts alone";
-        Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
-    })?;
-    Ok(client)
-}
-
-/// Asks everybody that is to be asked.
-fn gather(from: &From, rules: &Rules) -> Result<Facts> {
-    let client = if from.no_cluster { None } else { Some(connect(from)?) };
-    Ok(gather_from(from, client.as_ref(), rules).0)
-}
-
-/// The facts, and the hosts that answered over ssh, by the names that OSDs have for them.
-fn gather_from(
-    from: &From,
-    client: Option<&CommandClient>,
-    rules: &Rules,
-) -> (Facts, BTreeMap<String, Remote>) {
-    let names: BTreeSet<String> =
-        rules.iter().flat_map(|it| it.rule.options.iter().map(|option| option.name.clone())).collect();
-    let mut facts = client.map_or_else(Facts::default, |client| gather::cluster(client, &names));
-    facts.version = VERSION;
-    facts.taken = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-    let mut reports = vec![this_host(from)];
-    let mut remotes = BTreeMap::new();
-    for destination in &from.hosts {
-        let remote = Remote {
-            destination: destination.clone(),
-            program: from.remote_program.clone(),
-            options: from.ssh_option.clone(),
-        };
-        match remote.ask() {
-            Ok(report) => {
-                remotes.insert(report.host.name.clone(), remote);
-                reports.push(report);
-            }
-            Err(why) => facts.unseen.push(Unseen { what: format!("host {destination}"), why }),
-        }
-    }
-    gather::join(&mut facts, reports);
-    (facts, remotes)
 }

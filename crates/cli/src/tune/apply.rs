@@ -1,6 +1,7 @@
 //! `loligo tune apply|rollback|history`: changes of a plan are made, and taken back.
 
-use super::{From, PurposeArgs, connect, gather_from, text};
+use super::from::{From, PurposeArgs, connect, gather_from};
+use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
@@ -128,8 +129,7 @@ pub(super) struct Common {
 /// The ways and places of a run.
 #[derive(Debug, clap::Args)]
 pub(super) struct With {
-    /// Restart OSDs by this command of the shell, with {id} and {host} [default: the orchestrator, else 'systemctl restart
-    /// ceph-osd@ID' on the OSD's host]
+    /// Restart OSDs by this command of the shell, with {id} and {host}; else the orchestrator does it, or systemctl on the OSD's host
     #[arg(long, value_name = "COMMAND")]
     restart_with: Option<String>,
     /// Go on beside this check of 'ceph health' (any number)

@@ -1,7 +1,7 @@
 //! `loligo tune search`: values of options that serve a load, by trials on a laboratory's cluster.
 
-use super::GoalArg;
 use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all};
+use super::from::GoalArg;
 use super::verify::LoadArgs;
 use crate::outcome::refuse;
 use anyhow::{Context, Result, anyhow};

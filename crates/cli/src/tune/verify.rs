@@ -1,7 +1,7 @@
 //! `loligo tune verify`: does a change help? Interleaved runs on an image of its own say so.
 
 use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all};
-use super::{From, GoalArg, PurposeArgs, WorkloadArg};
+use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
@@ -236,7 +236,7 @@ impl VerifyArgs {
     }
 
     fn of_preset(&self, name: &str, prepared: &Prepared, rules: &Rules) -> Result<Vec<Chosen>> {
-        let all = Preset::all(rules)?;
+        let all = Preset::all(|id| rules.find(id).is_some())?;
         let Some(preset) = all.iter().find(|it| it.name == name) else {
             let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
             return refuse(format!("there is no preset {name}: {}", names.join(", ")));

@@ -1,7 +1,7 @@
 //! `loligo tune watch`: do applied values still stand, and act?
 
 use super::apply::{hosts, known_runs};
-use super::{From, connect, gather_from};
+use super::from::{From, connect, gather_from};
 use anyhow::{Context, Result};
 use loligo_ceph::commands::CommandClient;
 use loligo_lab::interrupt::Interrupt;

@@ -1,11 +1,13 @@
 //! Rules as data: the files of `crates/tune/rules`, read and compiled.
 
+mod bad;
 mod check;
 mod compiled;
 mod options;
 mod presets;
 mod rule;
 
+pub use bad::BadRules;
 pub use compiled::CompiledRule;
 pub use options::{KnownOption, OptionTable};
 pub use presets::{Preset, PresetSet};
@@ -15,11 +17,9 @@ pub use rule::{
 };
 
 use crate::expression::{Expression, Template};
+use bad::VERSION;
 use compiled::CompiledSet;
 use rule::File;
-
-/// The version of the files.
-const VERSION: u32 = 1;
 
 /// The files of the program, with their groups.
 const FILES: [(&str, &str); 10] = [
@@ -34,16 +34,6 @@ const FILES: [(&str, &str); 10] = [
     ("hardware", include_str!("../../rules/hardware.toml")),
     ("method", include_str!("../../rules/method.toml")),
 ];
-
-/// A file of rules cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("the rules of {file} cannot be used: {why}")]
-pub struct BadRules {
-    /// The file.
-    pub file: String,
-    /// The first thing that is wrong, with the rule.
-    pub why: String,
-}
 
 /// All rules.
 #[derive(Debug)]

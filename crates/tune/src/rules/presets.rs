@@ -1,7 +1,7 @@
 //! Settings of articles as they stand there, each with the rule that judges it.
 
+use super::bad::{BadRules, VERSION};
 use super::rule::Target;
-use super::{BadRules, Rules, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// The settings of an article.
@@ -46,11 +46,11 @@ struct File {
 }
 
 impl Preset {
-    /// All of them.
+    /// All of them. `is_rule` says whether there is a rule of a name.
     ///
     /// # Errors
     /// If the file cannot be used, or names a rule that is none: the program was built wrong.
-    pub fn all(rules: &Rules) -> Result<Vec<Preset>, BadRules> {
+    pub fn all(is_rule: impl Fn(&str) -> bool) -> Result<Vec<Preset>, BadRules> {
         let bad = |why: String| BadRules { file: "presets.toml".to_owned(), why };
         let file: File =
             toml::from_str(include_str!("../../rules/presets.toml")).map_err(|why| bad(why.to_string()))?;
@@ -58,7 +58,7 @@ impl Preset {
             return Err(bad(format!("version {VERSION} is wanted")));
         }
         let mut sets = file.presets.iter().flat_map(|preset| &preset.sets);
-        match sets.find(|set| rules.find(&set.rule).is_none()) {
+        match sets.find(|set| !is_rule(&set.rule)) {
             Some(set) => Err(bad(format!("{}: there is no rule {}", set.key, set.rule))),
             None => Ok(file.presets),
         }
@@ -68,12 +68,12 @@ impl Preset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::OptionTable;
+    use crate::rules::{OptionTable, Rules};
 
     #[test]
     fn presets_name_rules_and_options_that_are_there() {
         let rules = Rules::new().expect("rules");
-        let all = Preset::all(&rules).expect("presets");
+        let all = Preset::all(|id| rules.find(id).is_some()).expect("presets");
         let names: Vec<_> = all.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["article-bluestore", "article-arm"]);
         for set in all.iter().flat_map(|it| &it.sets).filter(|it| it.target == Target::Config) {
