@@ -22,7 +22,6 @@ const DATABASE: &str = "
     ceph config set osd/class:$class osd_recovery_max_active 20
     ceph config set global osd_max_backfills 9
     ceph config set osd bdev_enable_discard true
-    ceph config set osd bdev_async_discard true --force
     ceph config set osd bluestore_rocksdb_options compression=kNoCompression,max_write_buffer_number=32,write_buffer_size=67108864
     ceph config set osd osd_op_num_shards 8
     ceph config set osd osd_op_num_threads_per_shard 2
@@ -130,6 +129,10 @@ fn mistakes_of_old_articles_are_found_and_removed() {
     up.extend(FILE.iter().flat_map(|set| ["--set", *set]));
     good(site.lab.up(&up));
     good(site.lab.sh(DATABASE));
+    if number < 19 {
+        // 18 does not know the name, and discards in the commit path; 20 takes it for one thread, which is no mistake.
+        good(site.lab.sh("ceph config set osd bdev_async_discard true --force"));
+    }
     let (conf, dump) = (site.conf(), site.dump());
     assert_eq!(site.backfills(), [8, 8, 8], "the file's limit acts under mClock");
 
