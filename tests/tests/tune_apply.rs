@@ -177,6 +177,13 @@ fn is_refused_where_it_is_not_fit(site: &Site) {
     no(&["rollback", "20000101-000000-1"], "knows no run");
     no(&["rollback", "../x"], "knows no run");
     no(&["apply", "--rule", "OSD-07"], "proposes nothing here");
+    no(&["apply", "--rule", "NOPE"], "there is no rule NOPE");
+    good(site.lab.sh("ceph osd set noout"));
+    loligo_tests::lab::until("the flag is a complaint", std::time::Duration::from_secs(30), || {
+        let said = site.tune(&["apply", "--yes"]);
+        !said.status.success() && String::from_utf8_lossy(&said.stderr).contains("OSDMAP_FLAGS")
+    });
+    good(site.lab.sh("ceph osd unset noout"));
     no(&["apply", "--no-cluster", "--yes"], "--no-cluster");
     // An OSD that is down is a complaint that nobody accepted.
     good(site.lab.run("fail osd 2", &[]));

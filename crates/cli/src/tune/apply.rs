@@ -352,6 +352,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
     let purpose = a.common.purpose.purpose();
     let plan = Plan::new(&rules, facts, purpose)?;
+    is_known(&rules, &a.rules)?;
     let choice = Choice { rules: a.rules.clone(), risk: a.common.risk.risk(), weaken: a.weaken };
     let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
     let hands = Hands { client: &client, hosts };
@@ -379,6 +380,17 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+/// Refuses names that are no rules.
+pub(super) fn is_known(rules: &Rules, named: &[String]) -> Result<()> {
+    match named.iter().find(|name| rules.find(name).is_none()) {
+        Some(name) => {
+            let why = format!("there is no rule {name}: 'loligo tune explain' lists them");
+            bail!(Ended::with(Outcome::Usage, why))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses where an OSD that is to be restarted is out of reach.
@@ -423,7 +435,8 @@ pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let (mut journal, run) = recorded(&client, state, &path)?;
     let has_left = run.undone.values().any(Option::is_some);
     if run.rolled_back.is_some() && !(a.force && has_left) {
-        return refuse(format!("the run {} is taken back already", state.run));
+        let mend = if has_left { "; --force puts back the values that were left" } else { "" };
+        return refuse(format!("the run {} is taken back already{mend}", state.run));
     }
     let hosts = hosts(&a.from, &a.with.remote_conf, remotes);
     let accepted: BTreeSet<String> = a.with.accepted.iter().cloned().collect();

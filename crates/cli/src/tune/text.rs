@@ -261,6 +261,13 @@ pub(super) fn back(run: &str, back: &Back) -> String {
         let _ = writeln!(text, "does not act yet: {place}: {}", one_line(why));
     }
     let _ = writeln!(text, "the run {run} is taken back: {} values are as they were", back.restored.len());
+    if !back.left.is_empty() {
+        let left = back.left.len();
+        let _ = writeln!(
+            text,
+            "{left} values were left: 'loligo tune rollback {run} --force' puts them back as well"
+        );
+    }
     text
 }
 

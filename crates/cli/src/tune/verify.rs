@@ -1,6 +1,6 @@
 //! `loligo tune verify`: does a change help? Interleaved runs on an image of its own say so.
 
-use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all};
+use super::apply::{Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all};
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
 use crate::values;
@@ -195,6 +195,7 @@ impl VerifyArgs {
             return Ok((self.of_preset(name, prepared, rules)?, ["default", "tuned"].map(str::to_owned)));
         }
         let plan = Plan::new(rules, &prepared.facts, self.common.purpose.purpose())?;
+        is_known(rules, &self.rules)?;
         let choice = Choice { rules: self.rules.clone(), risk: self.common.risk.risk(), weaken: self.weaken };
         let (chosen, by_hand) =
             choose(&plan, &prepared.facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;

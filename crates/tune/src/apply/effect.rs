@@ -53,13 +53,8 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
         (is, want) => is == want,
     };
     if !is_there {
-        let place = step.place();
-        return Err(match change.target {
-            Target::Config => {
-                format!("{place} is {}: Ceph took the value and put its own in its place", is.words())
-            }
-            _ => format!("{place} is {} and not {}", is.words(), want.words()),
-        });
+        let (place, is) = (step.place(), is.words().to_owned());
+        return Err(format!("{place} is {is} and not {}", want.words()));
     }
     match change.target {
         Target::Config | Target::File | Target::Daemon => daemons(hands, facts, step),

@@ -5,8 +5,8 @@ use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Checks that this program causes itself while an OSD restarts.
-const OURS: [&str; 2] = ["OSD_FLAGS", "OSDMAP_FLAGS"];
+/// The check that this program causes itself while an OSD restarts: flags of single OSDs.
+const OURS: [&str; 1] = ["OSD_FLAGS"];
 
 /// The health of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,12 @@ mod tests {
         assert_eq!(health.complaint(&none).as_deref(), Some("POOL_NO_REDUNDANCY: 1 pool has no replicas"));
         let accepted = BTreeSet::from(["POOL_NO_REDUNDANCY".to_owned()]);
         assert!(health.complaint(&accepted).is_some_and(|it| it.starts_with("2 placement groups")));
+        let flags = vec![("OSDMAP_FLAGS".to_owned(), "noout flag(s) set".to_owned())];
+        let said = Health { checks: flags, unclean: 0, busy: None }.complaint(&none);
+        assert!(
+            said.is_some_and(|it| it.starts_with("OSDMAP_FLAGS")),
+            "a flag of the whole cluster is somebody's"
+        );
         let calm = Health { unclean: 0, ..health };
         assert_eq!(calm.complaint(&accepted), None);
     }
