@@ -313,6 +313,9 @@ fn a_planted_effect_is_seen_and_all_is_as_before() {
     assert!(said.contains("WHO:NAME=VALUE"), "{said}");
     assert_eq!(site.dump(), before);
 
+    if !is_long() {
+        return;
+    }
     let report = site.dir.path().join("report.html");
     let limit = ["--set", "client:rbd_qos_write_iops_limit=50", "--yes"];
     let with_report = [&verify(&limit)[..], &["--report", report.to_str().expect("a path")]].concat();

@@ -3,7 +3,7 @@
 
 use loligo_tests::lab::{Lab, good};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::{installed, is_long, skip};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
@@ -163,6 +163,9 @@ fn mistakes_of_old_articles_are_found_and_removed() {
 
 #[test]
 fn reservers_with_a_number_that_nobody_set_are_mended() {
+    if !is_long() {
+        return skip("reservers with a number that nobody set", "it takes a minute: LOLIGO_LONG=1");
+    }
     let Some(number) = release("reservers with a number that nobody set") else { return };
     let site = Site { lab: Lab::new("reservers"), state: tempfile::tempdir().expect("a folder") };
     good(site.lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g"]));
