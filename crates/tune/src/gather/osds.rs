@@ -43,7 +43,8 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
     let version = text("ceph_version_short");
     Osd {
         id,
-        host: text("hostname").unwrap_or_default(),
+        // Without its domain, as CRUSH and this program name hosts.
+        host: text("hostname").map(|it| it.split('.').next().unwrap_or(&it).to_owned()).unwrap_or_default(),
         rotational: is("rotational"),
         release: version.as_deref().and_then(major),
         version,
@@ -212,6 +213,12 @@ mod tests {
         assert_eq!(source("osd_recovery_sleep"), Some("override"));
         assert_eq!(source("osd_op_queue"), Some("default"));
         assert_eq!(source("fsid"), None);
+    }
+
+    #[test]
+    fn a_host_is_named_without_its_domain() {
+        let osd = of_metadata(3, &json!({"hostname": "n1.example.org", "ceph_version_short": "18.2.7"}));
+        assert_eq!((osd.host.as_str(), osd.release), ("n1", Some(18)));
     }
 
     #[test]
