@@ -12,8 +12,8 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
 use loligo_tune::apply::{
-    Apply, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run, VERSION,
-    Watch, Way, carry_out, choose, now, steps,
+    Apply, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run,
+    Uncompared, VERSION, Watch, Way, carry_out, choose, now, steps,
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
@@ -107,7 +107,7 @@ pub(super) struct OnHostArgs {
     root: PathBuf,
 }
 
-/// What commands that change a cluster have in common.
+/// The arguments that commands which change a cluster have in common.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
     #[command(flatten)]
@@ -164,9 +164,7 @@ impl RiskArg {
             RiskArg::Restart => Risk::Restart,
         }
     }
-}
 
-impl RiskArg {
     /// Refuses an option that acts only at a greater price. Clients of a comparison open their image for each run.
     pub(super) fn affords(self, key: &str, risk: Risk) -> Result<()> {
         if risk <= self.risk().max(Risk::Reopen) {
@@ -380,6 +378,15 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+/// The error of a comparison. An interrupt keeps its exit status.
+pub(super) fn uncompared(why: Uncompared<anyhow::Error>) -> anyhow::Error {
+    match why {
+        Uncompared::Failed(why) => why,
+        Uncompared::NotBegun(_) => Ended::refused(why.to_string()).into(),
+        Uncompared::NotBack(..) => anyhow!("{why}"),
+    }
 }
 
 /// Refuses names that are no rules.

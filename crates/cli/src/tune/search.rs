@@ -1,6 +1,6 @@
 //! `loligo tune search`: values of options that serve a load, by trials on a laboratory's cluster.
 
-use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all};
+use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all, uncompared};
 use super::from::GoalArg;
 use super::verify::LoadArgs;
 use crate::outcome::refuse;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use loligo_bench::search::{self, Found, Limits, Record, Space};
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Chosen, Hands, Lock, Uncompared, places, price};
+use loligo_tune::apply::{Apply, Chosen, Hands, Lock, places, price};
 use loligo_tune::plan::{Change, Now};
 use loligo_tune::rules::{Observe, Rules, Target};
 use std::path::PathBuf;
@@ -126,12 +126,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
         .compare(head, &steps, &path, |sides| {
             search::run(&options, &space, limits, &client, sides, &mut record, &|words| say!("{words}"))
         })
-        .map_err(|why| match why {
-            // An interrupt keeps its exit status.
-            Uncompared::Failed(why) => why,
-            Uncompared::NotBegun(_) => Ended::refused(why.to_string()).into(),
-            Uncompared::NotBack(..) => anyhow!("{why}"),
-        })?;
+        .map_err(uncompared)?;
     a.common.json.done(&found, || out!("{}", words(&space, &found)))
 }
 

@@ -1,6 +1,8 @@
 //! `loligo tune verify`: does a change help? Interleaved runs on an image of its own say so.
 
-use super::apply::{Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all};
+use super::apply::{
+    Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all, uncompared,
+};
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
 use crate::values;
@@ -12,7 +14,7 @@ use loligo_bench::fio::Rw;
 use loligo_bench::rbd::Source;
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Uncompared, choose, of_preset, price, steps};
+use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, choose, of_preset, price, steps};
 use loligo_tune::plan::{Change, Now, Plan};
 use loligo_tune::rules::{Observe, Preset, Rules, Target};
 use std::path::PathBuf;
@@ -268,8 +270,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     let hands = Hands { client: &client, hosts };
     let (chosen, arms) = a.chosen(hands, &prepared, &rules)?;
     // An article's host may have what this one has not.
-    let chosen = chosen.into_iter().filter(|it| match (&a.preset, hands.look(&it.change)) {
-        (Some(_), Err(why)) => {
+    let chosen = chosen.into_iter().filter(|it| match a.preset.as_ref().map(|_| hands.look(&it.change)) {
+        Some(Err(why)) => {
             say!("not compared: {} {}: {why}", it.rule, it.change.key);
             false
         }
@@ -305,12 +307,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
         .compare(head, &steps, &path, |sides| {
             compare::run(&options, &client, sides, arms, &|words| say!("{words}"))
         })
-        .map_err(|why| match why {
-            // An interrupt keeps its exit status.
-            Uncompared::Failed(why) => why,
-            Uncompared::NotBegun(_) => Ended::refused(why.to_string()).into(),
-            Uncompared::NotBack(..) => anyhow!("{why}"),
-        })?;
+        .map_err(uncompared)?;
     write(a, &outcome)?;
     a.common.json.done(&outcome, || out!("{}", outcome.text()))
 }

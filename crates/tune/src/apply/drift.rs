@@ -31,11 +31,7 @@ pub fn standing(runs: &[Run]) -> Vec<(&Run, &Step)> {
                 && !run.undone.contains_key(&step.number)
         };
         for step in run.steps.iter().filter(counts) {
-            let same = |it: &Step| {
-                (it.change.target, &it.change.who, &it.change.key)
-                    == (step.change.target, &step.change.who, &step.change.key)
-            };
-            all.retain(|(_, earlier)| !same(earlier));
+            all.retain(|(_, earlier)| !earlier.change.is_at(&step.change));
             all.push((run, step));
         }
     }

@@ -41,11 +41,7 @@ pub fn places(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> 
     for one in chosen {
         let found = hands.look(&one.change).map_err(|why| format!("{}: {why}", place(&one.change)))?;
         for (change, before) in found {
-            let is_same_place = |it: &Step| {
-                (it.change.target, &it.change.who, &it.change.key)
-                    == (change.target, &change.who, &change.key)
-            };
-            if steps.iter().any(is_same_place) {
+            if steps.iter().any(|it| it.change.is_at(&change)) {
                 continue;
             }
             let (rule, restarts) = (one.rule.clone(), one.restarts.clone());
@@ -94,16 +90,7 @@ impl Apply<'_> {
     /// # Errors
     /// If nothing was begun: the journal or the cluster's copy cannot be written. A run that stops later has its reason in its end.
     pub fn run(&self, head: Head, steps: &[Step], path: &Path) -> Result<Ended, String> {
-        let mut entries = vec![Entry::Head(head.clone())];
-        entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
-        let mut state =
-            State { run: head.run, host: head.host, state: "applying".to_owned(), at: head.at, pieces: 0 };
-        let journal = Journal::create(path, &entries).map_err(|why| why.to_string())?;
-        if let Err(why) = shared::write(self.hands.client, &entries, &mut state) {
-            // Nothing was changed: a journal of nothing would only ask to be taken back.
-            let _ = std::fs::remove_file(path);
-            return Err(format!("the cluster takes no copy of what is there now: {why}"));
-        }
+        let (journal, entries, mut state) = self.begin(head, steps, &[], path)?;
         let mut under_way = UnderWay { apply: self, journal, entries };
         let mut why = under_way.make(steps).err();
         let how = if why.is_none() { How::Applied } else { How::Stopped };
@@ -112,11 +99,44 @@ impl Apply<'_> {
             why = why.or(Some(failed));
         }
         state.state = if why.is_none() { "applied" } else { "stopped" }.to_owned();
-        if let Err(why) = shared::tell(self.hands.client, &state) {
-            self.watch.say(&format!("the cluster was not told that the run has ended: {why}"));
-        }
+        self.tell_end(&state);
         let run = Run::of(&under_way.entries).ok_or("the journal has no head")?;
         Ok(Ended { run, why })
+    }
+
+    /// Makes what is there durable, with `more` entries, on this host and in the cluster. Nothing is changed before.
+    pub(super) fn begin(
+        &self,
+        head: Head,
+        steps: &[Step],
+        more: &[Entry],
+        path: &Path,
+    ) -> Result<(Journal, Vec<Entry>, State), String> {
+        let mut entries = vec![Entry::Head(head.clone())];
+        entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
+        entries.extend_from_slice(more);
+        let mut state =
+            State { run: head.run, host: head.host, state: "applying".to_owned(), at: head.at, pieces: 0 };
+        let journal = Journal::create(path, &entries).map_err(|why| why.to_string())?;
+        if let Err(why) = shared::write(self.hands.client, &entries, &mut state) {
+            // Nothing was changed: a journal of nothing would only ask to be taken back.
+            let _ = std::fs::remove_file(path);
+            return Err(format!("the cluster takes no copy of what is there now: {why}"));
+        }
+        Ok((journal, entries, state))
+    }
+
+    /// Tells the cluster of a run's end. One that it was not told of is known by its journal.
+    pub(super) fn tell_end(&self, state: &State) {
+        if let Err(why) = shared::tell(self.hands.client, state) {
+            self.watch.say(&format!("the cluster was not told that the run has ended: {why}"));
+        }
+    }
+
+    /// Waits until a step acts.
+    pub(super) fn act(&self, step: &Step) -> Result<Effect, String> {
+        effect::wait(self.hands, self.facts, step)
+            .map_err(|why| format!("{} has no effect: {why}", step.place()))
     }
 }
 
@@ -125,8 +145,7 @@ impl UnderWay<'_> {
         let (late, live): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| !step.restarts.is_empty());
         for step in &live {
             self.put(step, steps.len())?;
-            let effect = effect::wait(self.apply.hands, self.apply.facts, step)
-                .map_err(|why| format!("{} has no effect: {why}", step.place()))?;
+            let effect = self.apply.act(step)?;
             self.done(step, effect)?;
             self.is_healthy()?;
         }
@@ -140,8 +159,7 @@ impl UnderWay<'_> {
             self.note(entry)
         })?;
         for step in &late {
-            let effect = effect::wait(self.apply.hands, self.apply.facts, step)
-                .map_err(|why| format!("{} has no effect: {why}", step.place()))?;
+            let effect = self.apply.act(step)?;
             self.done(step, effect)?;
         }
         Ok(())

@@ -1,11 +1,9 @@
 //! Two sides of a comparison: what is there now, and what steps make of it. Both are put in place again and again.
 
-use super::effect;
 use super::journal::{Entry, Head, Journal, now};
 use super::places::wanted;
 use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
-use super::shared::{self, State};
 use super::step::Step;
 use crate::plan::Change;
 use serde::{Deserialize, Serialize};
@@ -105,15 +103,12 @@ impl Sides<'_> {
     /// Puts the values of steps; `back` if they are what was there.
     fn make(&mut self, steps: &[Step], back: bool) -> Result<(), String> {
         let apply = self.apply;
-        let no_effect = |step: &Step, why: String| format!("{} has no effect: {why}", step.place());
-        let act =
-            |step: &Step| effect::wait(apply.hands, apply.facts, step).map_err(|why| no_effect(step, why));
         for step in steps {
             let value = if back { step.before.clone() } else { wanted(&step.change) };
             let put = apply.hands.put(&step.change, &value, !back);
             put.map_err(|why| format!("{}: {why}", step.place()))?;
             if step.restarts.is_empty() {
-                act(step)?;
+                apply.act(step)?;
             }
         }
         let late = steps.iter().filter(|step| !step.restarts.is_empty());
@@ -122,7 +117,7 @@ impl Sides<'_> {
         let watch = Steadfast(apply.watch);
         restart_all(apply.lock, &apply.restarts, apply.facts, &osds, &watch, &mut |entry| self.note(&entry))?;
         for step in late {
-            act(step)?;
+            apply.act(step)?;
         }
         Ok(())
     }
@@ -154,27 +149,15 @@ impl Apply<'_> {
         body: impl FnOnce(&mut Sides<'_>) -> Result<T, E>,
     ) -> Result<T, Uncompared<E>> {
         let run = head.run.clone();
-        let mut entries = vec![Entry::Head(head.clone())];
-        entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
-        entries.extend(steps.iter().map(|step| Entry::Doing(step.number)));
-        let mut state =
-            State { run: head.run, host: head.host, state: "applying".to_owned(), at: head.at, pieces: 0 };
-        let journal = Journal::create(path, &entries).map_err(|why| Uncompared::NotBegun(why.to_string()))?;
-        if let Err(why) = shared::write(self.hands.client, &entries, &mut state) {
-            let _ = std::fs::remove_file(path);
-            return Err(Uncompared::NotBegun(format!(
-                "the cluster takes no copy of what is there now: {why}"
-            )));
-        }
+        let doing: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
+        let (journal, _, mut state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;
         let mut sides = Sides { apply: self, steps, journal, is: Some(Side::Before) };
         let said = body(&mut sides);
         if let Err(why) = sides.back() {
             return Err(Uncompared::NotBack(why, run));
         }
         state.state = "rolled-back".to_owned();
-        if let Err(why) = shared::tell(self.hands.client, &state) {
-            self.watch.say(&format!("the cluster was not told that the run has ended: {why}"));
-        }
+        self.tell_end(&state);
         said.map_err(Uncompared::Failed)
     }
 }

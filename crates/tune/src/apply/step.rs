@@ -72,11 +72,6 @@ impl Chosen {
         let restarts = restarts(&change, risk, facts);
         Chosen { rule: rule.to_owned(), risk, change, restarts }
     }
-
-    fn is_at(&self, change: &Change) -> bool {
-        let it = &self.change;
-        (it.target, &it.who, &it.key) == (change.target, &change.who, &change.key)
-    }
 }
 
 /// A change that is left to a person.
@@ -143,7 +138,7 @@ pub fn choose(plan: &Plan, facts: &Facts, choice: &Choice) -> Result<(Vec<Chosen
             let one = Chosen::new(&proposal.rule, proposal.risk, change.clone(), facts);
             let is_late = !one.restarts.is_empty() && choice.risk < Risk::Restart;
             let late = is_late.then_some("OSDs read it as they start: give --risk restart");
-            let same = chosen.iter().find(|it: &&Chosen| it.is_at(change));
+            let same = chosen.iter().find(|it: &&Chosen| it.change.is_at(change));
             if same.is_some_and(|it| it.change.value == change.value) {
                 continue;
             }

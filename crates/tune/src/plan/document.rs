@@ -100,6 +100,13 @@ pub struct Change {
     pub observe: Observe,
 }
 
+impl Change {
+    /// True if both are at one place.
+    pub(crate) fn is_at(&self, other: &Change) -> bool {
+        (self.target, &self.who, &self.key) == (other.target, &other.who, &other.key)
+    }
+}
+
 /// Something for a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -129,9 +129,7 @@ impl Sum {
     /// Two values for one place are no proposal.
     fn quarrel(&self) -> Option<&Change> {
         self.changes.iter().find(|one| {
-            let is_other = |two: &&Change| {
-                (one.target, &one.who, &one.key) == (two.target, &two.who, &two.key) && one.value != two.value
-            };
+            let is_other = |two: &&Change| one.is_at(two) && one.value != two.value;
             self.changes.iter().any(|two| is_other(&two))
         })
     }
