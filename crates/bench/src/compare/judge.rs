@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_against_nothing_is_seldom_seen_and_ten_percent_nearly_always() {
+    fn nothing_is_seldom_seen_and_ten_percent_nearly_always() {
         const ROUNDS: usize = 300;
         for deviation in [0.02, 0.05, 0.1] {
             let mut rng = SplitMix64::new(11);

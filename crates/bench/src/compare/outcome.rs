@@ -84,7 +84,7 @@ impl Metric {
     }
 }
 
-/// What was said of the power before the runs.
+/// The power, as it was said before the runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Power {
     /// The change that is to be seen, as a share.
@@ -123,7 +123,7 @@ pub struct Outcome {
     pub seed: u64,
     /// Runs of warm-up before the first block.
     pub warm_up: usize,
-    /// What was said before the runs.
+    /// The power, as it was said before the runs.
     pub power: Power,
     /// Blocks that count.
     pub blocks: Vec<Block>,

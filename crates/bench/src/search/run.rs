@@ -30,7 +30,7 @@ pub struct Limits {
     pub by_latency: bool,
 }
 
-/// What was found.
+/// The find of a search.
 #[derive(Debug, Clone, Serialize)]
 pub struct Found {
     /// Trials that count.
@@ -168,7 +168,7 @@ impl Search<'_, '_, '_> {
         Ok(())
     }
 
-    /// What is to be great: less where the tail is beyond its limit.
+    /// The figure that is to be great: less where the tail is beyond its limit.
     fn score(&self, trial: &Trial) -> f64 {
         let gain = if self.limits.by_latency { 1.0 / trial.mean } else { trial.iops };
         gain * (self.limits.p99 / trial.p99).min(1.0)

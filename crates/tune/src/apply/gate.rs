@@ -63,7 +63,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_check_that_nobody_accepted_and_unclean_groups_are_complaints() {
+    fn unaccepted_checks_and_unclean_groups_are_complaints() {
         let status = json!({
             "health": {"checks": {
                 "POOL_NO_REDUNDANCY": {"summary": {"message": "1 pool has no replicas"}},

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_kernel_is_kept_over_a_boot_and_taken_back_whole() {
+    fn a_kernel_value_is_kept_over_a_boot_and_taken_back_whole() {
         let dir = host();
         let look = || carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", None)).expect("found");
         let before = look()[0].value.clone();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_means_each_file_and_the_choice_among_several_is_the_value() {
+    fn a_star_means_each_file_and_the_choice_is_the_value() {
         let dir = host();
         let found = carry_out(dir.path(), &order(Target::Sysfs, "/sys/block/sd*/queue/scheduler", None));
         let found = found.expect("found");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_no_writes_is_known_before_anything_is_changed() {
+    fn a_place_that_takes_no_writes_is_known_beforehand() {
         let found =
             carry_out(Path::new("/"), &order(Target::Sysctl, "kernel.osrelease", None)).expect("found");
         assert!(found[0].fixed.as_ref().is_some_and(|why| why.contains("cannot be written")), "{found:?}");
