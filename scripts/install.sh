@@ -20,6 +20,7 @@ ln -sf loligo "$to/bin/loligod"
 # Units go where systemd looks for those of this prefix.
 units=$to/lib/systemd/system
 put 644 packaging/systemd/loligod.service "$units/loligod.service"
+put 644 packaging/systemd/loligo-tune-threads@.service "$units/loligo-tune-threads@.service"
 for unit in ceph-osd@.service ceph-volume@.service; do
     put 644 "packaging/systemd/$unit.d/10-loligo.conf" "$units/$unit.d/10-loligo.conf"
 done

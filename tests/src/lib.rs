@@ -17,6 +17,7 @@ pub mod line;
 pub mod load;
 pub mod loops;
 pub mod lossy;
+pub mod machine;
 pub mod mounted;
 pub mod nbd;
 pub mod server;

@@ -41,6 +41,7 @@ fn an_installation_is_complete_and_names_its_program() {
         "bin/loligo",
         "bin/loligod",
         "lib/systemd/system/loligod.service",
+        "lib/systemd/system/loligo-tune-threads@.service",
         "lib/systemd/system/ceph-osd@.service.d/10-loligo.conf",
         "lib/systemd/system/ceph-volume@.service.d/10-loligo.conf",
         "lib/udev/rules.d/61-loligo.rules",

@@ -2,8 +2,10 @@
 
 mod apply;
 mod from;
+mod partition;
 mod search;
 mod text;
+mod threads;
 mod verify;
 mod watch;
 
@@ -49,6 +51,7 @@ pub(crate) struct Args {
 enum Command {
     Facts(FactsArgs),
     Plan(PlanArgs),
+    Partition(partition::PartitionArgs),
     Explain(ExplainArgs),
     Presets(PresetsArgs),
     Apply(apply::ApplyArgs),
@@ -57,6 +60,7 @@ enum Command {
     Verify(verify::VerifyArgs),
     Search(search::SearchArgs),
     Watch(watch::WatchArgs),
+    Threads(threads::ThreadsArgs),
     #[command(hide = true)]
     OnHost(apply::OnHostArgs),
 }
@@ -129,6 +133,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         Command::Facts(a) => facts(&a),
         Command::Plan(a) => plan(&a),
+        Command::Partition(a) => partition::partition(&a),
         Command::Explain(a) => explain(&a),
         Command::Presets(a) => presets(&a),
         Command::Apply(a) => apply::apply(&a),
@@ -137,6 +142,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Verify(a) => verify::verify(&a),
         Command::Search(a) => search::search(&a),
         Command::Watch(a) => return watch::watch(&a),
+        Command::Threads(a) => threads::threads(&a),
         Command::OnHost(a) => apply::on_host(&a),
     }?;
     Ok(ExitCode::SUCCESS)

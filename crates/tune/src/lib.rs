@@ -2,8 +2,10 @@
 
 pub mod apply;
 mod ceph_file;
+pub mod cpus;
 pub mod expression;
 pub mod facts;
 pub mod gather;
+pub mod partition;
 pub mod plan;
 pub mod rules;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Commands that change nothing, or are programs of their own. By the names of their pages.
-const OTHERS: [&str; 32] = [
+const OTHERS: [&str; 33] = [
     "cache-show",
     "config-check",
     "config-show",
@@ -14,6 +14,7 @@ const OTHERS: [&str; 32] = [
     "tune-explain",
     "tune-facts",
     "tune-history",
+    "tune-partition",
     "tune-plan",
     "tune-presets",
     "tune-watch",
@@ -124,6 +125,7 @@ fn every_command_that_changes_something_refuses_in_json() {
             vec!["tune", "search", "--conf", &none, "--pool", "p", "--space", &none, "--record", &none],
             "failed",
         ),
+        ("tune-threads", vec!["tune", "threads", "7", "--root", &none], "refused"),
         ("tune-verify", vec!["tune", "verify", "--conf", &none, "--pool", "p", "--same"], "refused"),
         ("tune-rollback", vec!["tune", "rollback", "--conf", &none], "refused"),
         ("volume-attach", vec!["volume", "attach", "a", "--cache", &none, "--mode", "wb"], "refused"),

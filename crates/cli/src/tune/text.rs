@@ -1,7 +1,7 @@
 //! Facts, plans and rules for people.
 
 use loligo_log::one_line;
-use loligo_tune::apply::{Back, ByHand, Effect, Run, Step, place};
+use loligo_tune::apply::{Back, ByHand, Effect, Run, Step, Value, place};
 use loligo_tune::facts::{Facts, Host, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
@@ -186,16 +186,21 @@ fn change(change: &Change) -> String {
     let what = format!("{} {}", change.who, change.key);
     let now = now(&change.now);
     match &change.value {
-        Some(value) => format!("  {}: {now} -> {value}\n", what.trim()),
+        Some(value) => format!("  {}: {now} -> {}\n", what.trim(), shown(value)),
         None if change.target == Target::Daemon => format!("  {} starts anew\n", change.who),
         None => format!("  {}: {now} -> taken away\n", what.trim()),
     }
 }
 
+/// A value in one line.
+fn shown(value: &str) -> String {
+    Value::plain(Some(value.to_owned())).words()
+}
+
 fn now(now: &Now) -> String {
     let runs: Vec<String> = now.runs.iter().map(|it| format!("{} ({})", it.value, it.source)).collect();
     match (&now.set, runs.is_empty()) {
-        (Some(set), true) => set.clone(),
+        (Some(set), true) => shown(set),
         (Some(set), false) => format!("{set}, runs with {}", runs.join(", ")),
         (None, false) => runs.join(", "),
         (None, true) => "not known".to_owned(),
@@ -235,7 +240,7 @@ fn step(step: &Step) -> String {
 
 fn by_hands(all: &[ByHand]) -> String {
     let line = |it: &ByHand| {
-        let value = it.change.value.as_deref().unwrap_or("nothing");
+        let value = Value::plain(it.change.value.clone()).words();
         format!("by hand: {} {} -> {value}: {}\n", it.rule, place(&it.change), it.why)
     };
     all.iter().map(line).collect()

@@ -1,6 +1,6 @@
 //! The effect of a step: the act of daemons and kernels, and never the answer of `config set`.
 
-use super::places::{Hands, wanted};
+use super::places::{Hands, is_in_force, wanted};
 use super::step::Step;
 use crate::facts::{Facts, Osd};
 use crate::gather::asked::{ask, command};
@@ -49,8 +49,8 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
     let want = wanted(change);
     let is = hands.value(change)?;
     let is_there = match (&is.now, &want.now) {
-        (Some(is), Some(want)) => is_same(is, want),
-        (is, want) => is == want,
+        (Some(one), Some(two)) => is_same(one, two) || is_in_force(change, &is, &want),
+        _ => is_in_force(change, &is, &want),
     };
     if !is_there {
         let (place, is) = (step.place(), is.words().to_owned());
@@ -60,7 +60,24 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
         Target::Config | Target::File | Target::Daemon => daemons(hands, facts, step),
         Target::Mgr if change.key.starts_with("mgr/balancer/") => balancer(hands, step),
         Target::Mgr => Ok(Effect::NotVisible("the manager's module does not say what it uses".to_owned())),
+        Target::Affinity => Ok(bound(facts, step, &is.words())),
+        Target::Unit => Ok(Effect::NotVisible("systemd takes it at the next start of the unit".to_owned())),
         _ => Ok(Effect::Acts(format!("{} is {}", step.place(), is.words()))),
+    }
+}
+
+/// The effect of processors. An OSD that no unit runs has those of its parent again when it starts anew.
+fn bound(facts: &Facts, step: &Step, is: &str) -> Effect {
+    let change = &step.change;
+    let sight = format!("{} is {is}", step.place());
+    let id = change.key.strip_prefix("osd.").and_then(|it| it.split('/').next()?.parse::<i64>().ok());
+    let osd = facts.osds.iter().find(|osd| Some(osd.id) == id && osd.host == change.who);
+    match osd.filter(|osd| osd.unit.as_deref().unwrap_or_default().is_empty()) {
+        Some(osd) => Effect::Acts(format!(
+            "{sight}, until osd.{} starts anew: no unit of systemd runs it. Then 'loligo tune threads {}' sets it",
+            osd.id, osd.id
+        )),
+        None => Effect::Acts(sight),
     }
 }
 

@@ -1,12 +1,16 @@
 //! Plans are applied and taken back: what was there is recorded first, each effect is observed, and a lock in the cluster keeps two
 //! tuners apart.
 
+mod affinity;
+mod again;
 mod drift;
+mod drop_in;
 mod effect;
 mod gate;
 mod hosts;
 mod journal;
 mod lock;
+mod masks;
 mod on_host;
 mod places;
 mod restart;
@@ -17,6 +21,7 @@ mod sides;
 mod step;
 mod value;
 
+pub use again::{Again, bind_again};
 pub use drift::{Drift, drifts, standing};
 pub use effect::Effect;
 pub use gate::Health;

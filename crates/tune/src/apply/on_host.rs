@@ -1,5 +1,8 @@
-//! Deeds on a host: values of its kernel with the files that keep them over a boot, and Ceph's own file.
+//! Deeds on a host: values of its kernel and processors of threads with the files that keep them, Ceph's own file, and drop-ins.
 
+use super::affinity::{Bound, KEEPER};
+use super::drop_in::DropIn;
+use super::masks::Masks;
 use super::value::Value;
 use crate::ceph_file::{given_back, in_file, taken_away};
 use crate::gather::lists::chosen;
@@ -27,7 +30,7 @@ const RATIOS: [(&str, &str); 2] =
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// The kind of place: sysctl, sysfs or file.
+    /// The kind of place: sysctl, sysfs, file, affinity or unit.
     pub target: Target,
     /// The place. When it is looked at it may have `*` in names of folders.
     pub key: String,
@@ -78,10 +81,14 @@ enum Place<'a> {
     Kernel { file: PathBuf, keeper: PathBuf, line: String, ratio: Option<PathBuf> },
     /// An option in Ceph's file.
     Conf { file: PathBuf, key: &'a str },
+    /// Processors of threads or interrupts, and the line of a file that keeps them.
+    Bound { host: &'a HostFiles, bound: Bound, keeper: PathBuf, line: String },
+    /// A drop-in of systemd.
+    DropIn(DropIn),
 }
 
 impl<'a> Place<'a> {
-    fn new(host: &HostFiles, target: Target, key: &'a str, conf: &Path) -> Result<Place<'a>, String> {
+    fn new(host: &'a HostFiles, target: Target, key: &'a str, conf: &Path) -> Result<Place<'a>, String> {
         let is_plain = key.chars().all(|c| c.is_ascii_graphic()) && !key.split('/').any(|it| it == "..");
         match target {
             Target::Sysctl if is_plain && !key.contains('/') => Ok(Place::Kernel {
@@ -101,6 +108,13 @@ impl<'a> Place<'a> {
                 let file = file.canonicalize().map_err(|why| format!("{}: {why}", file.display()))?;
                 Ok(Place::Conf { file, key })
             }
+            Target::Affinity if is_plain => {
+                let fsid = host.read(conf).and_then(|text| in_file(&text, "fsid"));
+                let bound = Bound::new(key, fsid)?;
+                let line = bound.line(host, key)?;
+                Ok(Place::Bound { host, bound, keeper: host.at(KEEPER), line })
+            }
+            Target::Unit if is_plain => DropIn::new(host, key).map(Place::DropIn),
             _ => Err(format!("{key} is no place on a host that this program writes")),
         }
     }
@@ -114,17 +128,23 @@ impl<'a> Place<'a> {
                 }
                 let now =
                     chosen(&now).unwrap_or_else(|| now.split_whitespace().collect::<Vec<_>>().join(" "));
-                let kept = std::fs::read_to_string(keeper).unwrap_or_default();
-                let kept = kept.lines().find_map(|it| it.strip_prefix(line.as_str())).map(str::to_owned);
-                Ok(Value { now: Some(now), kept })
+                Ok(Value { now: Some(now), kept: kept(keeper, line) })
             }
+            Place::Bound { host, bound, keeper, line } => {
+                Ok(Value { now: bound.look(host)?, kept: kept(keeper, line) })
+            }
+            Place::DropIn(drop_in) => drop_in.look(),
             Place::Conf { file, key } => Ok(Value::plain(in_file(&read(file)?, key))),
         }
     }
 
     /// The reason why it cannot be written; what only a write shows is not known here.
     fn fixed(&self) -> Option<String> {
-        let (Place::Kernel { file, .. } | Place::Conf { file, .. }) = self;
+        let file = match self {
+            Place::Kernel { file, .. } | Place::Conf { file, .. } => file,
+            Place::Bound { host, bound, .. } => return bound.fixed(host),
+            Place::DropIn(drop_in) => return drop_in.fixed(),
+        };
         let why = std::fs::OpenOptions::new().write(true).open(file).err()?;
         Some(format!("{} cannot be written: {why}", file.display()))
     }
@@ -143,6 +163,14 @@ impl<'a> Place<'a> {
                 let wrote = wrote.and_then(|mut it| it.write_all(format!("{now}\n").as_bytes()));
                 wrote.map_err(|why| format!("{} takes no '{now}': {why}", file.display()))
             }
+            Place::Bound { host, bound, keeper, line } => {
+                if value.now.as_ref().is_some_and(|now| Masks::parse(now).is_none()) {
+                    return Err(format!("'{}' is no list of processors", value.words()));
+                }
+                keep(keeper, line, value.kept.as_deref())?;
+                value.now.as_ref().map_or(Ok(()), |now| bound.put(host, now).map(drop))
+            }
+            Place::DropIn(drop_in) => drop_in.put(value, replace),
             Place::Conf { file, key } => {
                 let text = read(file)?;
                 let after = match &value.now {
@@ -163,6 +191,12 @@ fn sysctl(key: &str) -> String {
 fn read(path: &Path) -> Result<String, String> {
     let raw = std::fs::read(path).map_err(|why| format!("{}: {why}", path.display()))?;
     Ok(String::from_utf8_lossy(&raw).into_owned())
+}
+
+/// The rest of the line of `keeper` that begins with `of`.
+fn kept(keeper: &Path, of: &str) -> Option<String> {
+    let text = std::fs::read_to_string(keeper).unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix(of)).map(str::to_owned)
 }
 
 /// Sets the line of `keeper` that begins with `of`, or takes it away.
@@ -285,7 +319,8 @@ mod tests {
         let dir = host();
         let found = carry_out(dir.path(), &order(Target::Sysfs, "/sys/block/sd*/queue/scheduler", None));
         let found = found.expect("found");
-        let all: Vec<_> = found.iter().map(|it| (it.key.as_str(), it.value.words())).collect();
+        let all: Vec<_> =
+            found.iter().map(|it| (it.key.as_str(), it.value.now.as_deref().unwrap_or_default())).collect();
         assert_eq!(
             all,
             [("/sys/block/sda/queue/scheduler", "none"), ("/sys/block/sdb/queue/scheduler", "mq-deadline")]

@@ -1,6 +1,7 @@
 //! Values at their places: read, and put.
 
 use super::hosts::Hosts;
+use super::masks::Masks;
 use super::on_host::{Found, Order};
 use super::step::place;
 use super::value::Value;
@@ -106,13 +107,30 @@ impl Hands<'_> {
 
 /// The value that a step puts: what is kept by files of the host is kept as well.
 pub fn wanted(change: &Change) -> Value {
-    let kept =
-        matches!(change.target, Target::Sysctl | Target::Sysfs).then(|| change.value.clone()).flatten();
+    let is_kept = matches!(change.target, Target::Sysctl | Target::Sysfs | Target::Affinity);
+    let kept = is_kept.then(|| change.value.clone()).flatten();
     Value { now: change.value.clone(), kept }
 }
 
 fn is_of_host(target: Target) -> bool {
-    matches!(target, Target::Sysctl | Target::Sysfs | Target::File)
+    matches!(target, Target::Sysctl | Target::Sysfs | Target::File | Target::Affinity | Target::Unit)
+}
+
+/// True if a place has the value `want`. Threads come and go: those that are there are compared, and none is as good as any.
+pub(super) fn has(change: &Change, is: &Value, want: &Value) -> bool {
+    is.kept == want.kept && is_in_force(change, is, want)
+}
+
+/// The same of the value in force alone.
+pub(super) fn is_in_force(change: &Change, is: &Value, want: &Value) -> bool {
+    match (change.target, &is.now, &want.now) {
+        (Target::Affinity, None, _) => true,
+        (Target::Affinity, Some(is), Some(want)) => match (Masks::parse(is), Masks::parse(want)) {
+            (Some(is), Some(want)) => is.are(&want),
+            _ => is == want,
+        },
+        (_, is, want) => is == want,
+    }
 }
 
 fn order(change: &Change, put: Option<Value>) -> Order {

@@ -3,7 +3,8 @@
 use super::effect;
 use super::journal::{Entry, Journal, Run, now};
 use super::lock::Lock;
-use super::places::{Hands, wanted};
+use super::masks::Masks;
+use super::places::{Hands, has, wanted};
 use super::restart::Restarts;
 use super::run::{Watch, go_on, restart_all};
 use super::shared::{self, State};
@@ -11,6 +12,7 @@ use super::step::Step;
 use super::value::Value;
 use crate::facts::Facts;
 use crate::plan::{Change, is_same};
+use crate::rules::Target;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -98,7 +100,7 @@ impl Rollback<'_> {
         let place = step.place();
         let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
         let is = self.hands.value(&step.change).map_err(failed)?;
-        if is == step.before {
+        if has(&step.change, &is, &step.before) {
             self.watch.say(&format!("{place} is {}, as before", is.words()));
             return Ok(None);
         }
@@ -115,6 +117,10 @@ impl Rollback<'_> {
         }
         self.watch.say(&format!("{place}: back from {} to {}", is.words(), step.before.words()));
         self.hands.put(&step.change, &step.before, false).map_err(failed)?;
+        if step.change.target == Target::Affinity {
+            // Each thread was looked at there. Some of those that had sets of their own may have ended.
+            return Ok(None);
+        }
         let is = self.hands.value(&step.change).map_err(failed)?;
         if is == step.before {
             return Ok(None);
@@ -127,6 +133,14 @@ impl Rollback<'_> {
 /// have set the one alone.
 fn is_ours(is: &Value, step: &Step) -> bool {
     let want = wanted(&step.change);
+    if step.change.target == Target::Affinity {
+        let masks = |value: &Value| value.now.as_deref().and_then(Masks::parse);
+        return match (masks(is), masks(&want), masks(&step.before)) {
+            (Some(is), Some(want), Some(before)) => is.are_of(&want, &before),
+            // Nothing of it runs: the line that keeps it is left.
+            (is, _, _) => is.is_none(),
+        };
+    }
     let same = |one: &Option<String>, two: &Option<String>| match (one, two) {
         (Some(one), Some(two)) => is_same(one, two),
         (one, two) => one == two,
@@ -144,7 +158,7 @@ pub(super) fn before(step: &Step) -> Step {
 mod tests {
     use super::*;
     use crate::plan::Now;
-    use crate::rules::{Observe, Target};
+    use crate::rules::Observe;
 
     fn step(before: Value) -> Step {
         let change = Change {

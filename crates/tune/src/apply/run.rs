@@ -4,7 +4,7 @@ use super::effect::{self, Effect};
 use super::gate::Health;
 use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
-use super::places::{Hands, wanted};
+use super::places::{Hands, has, wanted};
 use super::restart::Restarts;
 use super::shared::{self, State};
 use super::step::{Chosen, Step, place};
@@ -27,7 +27,8 @@ pub trait Watch: std::fmt::Debug {
 /// If something cannot be read or will not be writable: nothing is begun then.
 pub fn steps(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> {
     let all = places(hands, chosen)?;
-    let is_so = |it: &Step| it.before == wanted(&it.change) && it.change.target != Target::Daemon;
+    let is_so =
+        |it: &Step| has(&it.change, &it.before, &wanted(&it.change)) && it.change.target != Target::Daemon;
     let steps = all.into_iter().filter(|step| !is_so(step)).zip(1..);
     Ok(steps.map(|(step, number)| Step { number, ..step }).collect())
 }

@@ -34,7 +34,7 @@ impl Step {
         match self.change.target {
             Target::Daemon => self.place(),
             _ => {
-                let value = self.change.value.as_deref().unwrap_or("nothing");
+                let value = Value::plain(self.change.value.clone()).words();
                 format!("{}: {} -> {value}", self.place(), self.before.words())
             }
         }
@@ -46,7 +46,8 @@ pub fn place(change: &Change) -> String {
     let Change { target, who, key, .. } = change;
     match target {
         Target::File => format!("{key} in Ceph's file on {who}"),
-        Target::Sysctl | Target::Sysfs => format!("{key} on {who}"),
+        Target::Sysctl | Target::Sysfs | Target::Affinity => format!("{key} on {who}"),
+        Target::Unit => format!("the drop-in of {key} on {who}"),
         Target::Pool => format!("{key} of the pool {who}"),
         Target::Daemon => format!("a new start of {who}, for {key}"),
         _ => format!("{key} of {who}"),
@@ -171,6 +172,9 @@ pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
             };
             let price = match why_by_hand(&change) {
                 Some(why) => Err(why.to_owned()),
+                None if change.target == Target::Affinity => {
+                    Err(format!("{} divides the processors of each host", set.rule))
+                }
                 None if is_unlisted(&change, facts) => Err("this release does not know it".to_owned()),
                 None => price(&change, facts),
             };
@@ -222,7 +226,14 @@ fn too_dear(proposal: &Proposal, choice: &Choice) -> Option<&'static str> {
 fn why_by_hand(change: &Change) -> Option<&'static str> {
     match (change.target, change.key.as_str()) {
         (
-            Target::Config | Target::File | Target::Mgr | Target::Sysctl | Target::Sysfs | Target::Daemon,
+            Target::Config
+            | Target::File
+            | Target::Mgr
+            | Target::Sysctl
+            | Target::Sysfs
+            | Target::Daemon
+            | Target::Affinity
+            | Target::Unit,
             _,
         ) => None,
         (Target::Pool, "allow_ec_optimizations") => Some("there is no way back from it"),
@@ -232,8 +243,7 @@ fn why_by_hand(change: &Change) -> Option<&'static str> {
         (Target::Nic, _) => {
             Some("it is set with 'ip link' or 'ethtool', and kept by the host's network manager")
         }
-        (Target::Affinity, _) => Some("threads and interrupts are bound by hand"),
-        (Target::Unit | Target::Env, _) => Some("it is set in a drop-in: 'systemctl edit'"),
+        (Target::Env, _) => Some("it is set in a drop-in: 'systemctl edit'"),
     }
 }
 

@@ -21,7 +21,14 @@ impl Value {
     }
 
     /// In words.
-    pub fn words(&self) -> &str {
-        self.now.as_deref().unwrap_or("nothing")
+    pub fn words(&self) -> String {
+        self.now.as_deref().map_or_else(|| "nothing".to_owned(), in_one_line)
     }
+}
+
+/// A value in one line: of a file the lines that are no comments.
+pub(super) fn in_one_line(value: &str) -> String {
+    let lines: Vec<&str> =
+        value.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    if value.contains('\n') { lines.join("; ") } else { value.to_owned() }
 }

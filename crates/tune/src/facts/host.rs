@@ -19,6 +19,10 @@ pub struct Host {
     pub kernel: Option<Kernel>,
     /// Processors that the kernel schedules on.
     pub cpus: Option<Vec<i64>>,
+    /// Cores, each with its threads.
+    pub core_list: Option<Vec<Core>>,
+    /// Processors that the kernel schedules nothing on by itself.
+    pub isolated: Option<Vec<i64>>,
     /// Cores.
     pub cores: Option<i64>,
     /// Sockets.
@@ -83,6 +87,46 @@ pub struct Host {
     pub aio_nr: Option<i64>,
     /// Encrypted devices.
     pub crypt: Option<Vec<Crypt>>,
+    /// loligod, if it runs with shards.
+    pub loligod: Option<Loligod>,
+}
+
+/// A core.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Core {
+    /// Its processors.
+    pub cpus: Vec<i64>,
+}
+
+/// The daemon of volumes on a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loligod {
+    /// Its shards.
+    pub shards: i64,
+    /// The NUMA node of its devices; -1: several or none.
+    pub node: i64,
+    /// Its unit of systemd; empty: none.
+    pub unit: String,
+    /// Processors that its shards may use.
+    pub allowed: String,
+    /// Those that the partition has for them.
+    pub cpus: String,
+    /// This program's drop-in of its unit; empty: there is none.
+    pub drop_in: String,
+    /// The drop-in that the partition wants.
+    pub wanted: String,
+}
+
+/// An interrupt.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Irq {
+    /// Its number.
+    pub id: i64,
+    /// Processors that it may go to.
+    pub cpus: String,
 }
 
 /// A kernel.
@@ -239,6 +283,8 @@ pub struct Disk {
     pub bytes: Option<i64>,
     /// An encrypted device lies on it.
     pub crypt: Option<bool>,
+    /// Its interrupts.
+    pub irqs: Option<Vec<Irq>>,
 }
 
 /// A network interface.
@@ -266,6 +312,10 @@ pub struct Nic {
     pub rings: Option<Rings>,
     /// Processors that its interrupts go to.
     pub irqs_on: Option<Vec<i64>>,
+    /// Interrupts of its queues.
+    pub irqs: Option<Vec<Irq>>,
+    /// The processors that the partition has for them: `36=0 37=1`.
+    pub irq_plan: Option<String>,
     /// Its NUMA node; -1: none.
     pub numa_node: Option<i64>,
     /// It adapts the delay of interrupts to the load.
@@ -278,6 +328,8 @@ pub struct Nic {
     pub driver: Option<String>,
     /// Packets are spread over processors by the kernel.
     pub rps: Option<bool>,
+    /// Interfaces that it lies on.
+    pub lower: Vec<String>,
     /// Interfaces that it bonds.
     pub bond_slaves: Option<i64>,
     /// Its queueing discipline.

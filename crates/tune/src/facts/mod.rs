@@ -12,8 +12,10 @@ mod setting;
 
 pub use cluster::{Balancer, Clients, Cluster, Entry, Erasure, Image, Pool, Unknown};
 pub use document::{Facts, Unreadable, Unseen, VERSION};
-pub use host::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Modules, Nic, Node, Rings};
-pub use osd::{Behind, Database, Measured, Osd, Perf, Plugins};
+pub use host::{
+    CephBuild, Core, Crypt, Disk, Host, Irq, Kernel, Krbd, Loligod, Memory, Modules, Nic, Node, Rings,
+};
+pub use osd::{Behind, Database, Measured, Osd, Part, Perf, Plugins};
 pub use service::{Cache, Client, ClientPerf, Qemu};
 pub use setting::Setting;
 

@@ -92,12 +92,48 @@ pub struct Osd {
     pub numa_cluster: Option<i64>,
     /// The cache in front of its data device.
     pub cache: Option<Behind>,
+    /// The interface of its public network.
+    pub public_iface: Option<String>,
+    /// The interface of its cluster network.
+    pub cluster_iface: Option<String>,
     /// The disk of its host that its data are on.
     pub device: Option<String>,
+    /// The disk that its database is on, if that is another.
+    pub db_device: Option<String>,
+    /// Its unit of systemd; empty: none.
+    pub unit: Option<String>,
+    /// This program's drop-in of that unit; empty: there is none.
+    pub drop_in: Option<String>,
+    /// Processors that its threads may use, by group.
+    pub allowed: BTreeMap<String, String>,
+    /// Its part of its host's processors.
+    pub partition: Option<Part>,
     /// Errors of interest in its log.
     pub log_errors: Option<Vec<String>>,
     /// The release that it was made with; 0: not known.
     pub created: Option<i64>,
+}
+
+/// The part of a host's processors that an OSD has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The NUMA node.
+    pub node: i64,
+    /// `apart`, `own` or `shared`.
+    pub level: String,
+    /// All of it.
+    pub cpus: String,
+    /// Processors for messengers.
+    pub msgr_worker: String,
+    /// For threads of operations.
+    pub tp_osd_tp: String,
+    /// For the store and its database.
+    pub bstore: String,
+    /// For its other threads.
+    pub other: String,
+    /// The drop-in of its unit that keeps it.
+    pub drop_in: String,
 }
 
 /// The database of an OSD.

@@ -1,5 +1,6 @@
 //! Facts of the disks of a host, from `/sys/block`.
 
+use super::devices::{interrupts, node};
 use super::lists::{choices, chosen};
 use crate::facts::Disk;
 use loligo_block::host_files::HostFiles;
@@ -48,7 +49,9 @@ fn disk(files: &HostFiles, host: &str, name: String) -> Disk {
         lba: number("queue/logical_block_size"),
         numa_node: text("device/numa_node")
             .or_else(|| text("device/device/numa_node"))
-            .and_then(|it| it.parse().ok()),
+            .and_then(|it| it.parse().ok())
+            .or_else(|| node(files, &at)),
+        irqs: ["device/device", "device"].iter().find_map(|it| interrupts(files, &format!("{at}/{it}"))),
         bytes: number("size").map(|sectors| sectors * 512),
         crypt: Some(files.names(format!("{at}/holders")).iter().any(|holder| {
             files.read(format!("/sys/block/{holder}/dm/uuid")).is_some_and(|uuid| uuid.starts_with("CRYPT-"))

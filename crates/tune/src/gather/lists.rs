@@ -1,7 +1,7 @@
 //! Lists of numbers as the kernel writes them.
 
 /// `0-3,8` as its numbers.
-pub(super) fn numbers(list: &str) -> Vec<i64> {
+pub(crate) fn numbers(list: &str) -> Vec<i64> {
     let mut all = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

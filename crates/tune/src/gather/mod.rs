@@ -2,14 +2,20 @@
 
 pub(crate) mod asked;
 mod cluster;
+pub(crate) mod daemon;
+pub(crate) mod devices;
 mod disks;
 mod host;
 mod join;
 pub(crate) mod lists;
 mod nics;
 mod osds;
-mod processes;
+mod placed;
+pub(crate) mod processes;
 pub mod remote;
+pub(crate) mod threads;
+mod topology;
+pub(crate) mod units;
 
 pub use cluster::{cluster, fsid};
 pub use host::{HostReport, host_name, look};

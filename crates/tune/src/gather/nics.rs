@@ -1,8 +1,10 @@
 //! Facts of the network interfaces of a host, from `/sys/class/net` and `/proc/interrupts`.
 
+use super::devices::{interrupts, node};
 use super::lists::numbers;
-use crate::facts::Nic;
+use crate::facts::{Irq, Nic};
 use loligo_block::host_files::HostFiles;
+use std::collections::BTreeSet;
 
 pub(super) fn look(files: &HostFiles, host: &str) -> Vec<Nic> {
     let names = files.names("/sys/class/net").into_iter().filter(|name| name != "lo");
@@ -26,6 +28,7 @@ fn nic(files: &HostFiles, host: &str, name: String) -> Nic {
     };
     let drops =
         ["rx_missed_errors", "rx_dropped"].iter().filter_map(|it| signed(&format!("statistics/{it}")));
+    let irqs = interrupts(files, &format!("{at}/device"));
     Nic {
         host: host.to_owned(),
         // An interface that is down says -1.
@@ -33,12 +36,18 @@ fn nic(files: &HostFiles, host: &str, name: String) -> Nic {
         mtu: signed("mtu"),
         queues: (!rx.is_empty()).then_some(rx.len() as i64),
         rps: (!rx.is_empty()).then(|| rx.iter().any(spreads)),
-        irqs_on: interrupts(files, &name),
-        numa_node: signed("device/numa_node"),
+        irqs_on: irqs.as_ref().map(|all| on(all)),
+        irqs,
+        numa_node: signed("device/numa_node").or_else(|| node(files, &at)),
         drops: Some(drops.sum()),
         driver: files
             .link(format!("{at}/device/driver"))
             .and_then(|it| Some(it.file_name()?.to_string_lossy().into_owned())),
+        lower: files
+            .names(&at)
+            .iter()
+            .filter_map(|it| it.strip_prefix("lower_").map(str::to_owned))
+            .collect(),
         bond_slaves: Some(
             text("bonding/slaves").map_or(0, |slaves| slaves.split_whitespace().count() as i64),
         ),
@@ -47,15 +56,8 @@ fn nic(files: &HostFiles, host: &str, name: String) -> Nic {
     }
 }
 
-/// The processors that interrupts of this interface are sent to; nothing where it has none of its own.
-fn interrupts(files: &HostFiles, name: &str) -> Option<Vec<i64>> {
-    let msi = files.names(format!("/sys/class/net/{name}/device/msi_irqs"));
-    let mut cpus: Vec<i64> = msi
-        .iter()
-        .filter_map(|irq| files.read(format!("/proc/irq/{irq}/smp_affinity_list")))
-        .flat_map(|list| numbers(&list))
-        .collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    (!cpus.is_empty()).then_some(cpus)
+/// The processors that these interrupts are sent to.
+fn on(irqs: &[Irq]) -> Vec<i64> {
+    let cpus: BTreeSet<i64> = irqs.iter().flat_map(|irq| numbers(&irq.cpus)).collect();
+    cpus.into_iter().collect()
 }

@@ -40,6 +40,7 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
     let text = |key: &str| said[key].as_str().map(str::to_owned);
     let number = |key: &str| said[key].as_str().and_then(|it| it.parse::<i64>().ok());
     let is = |key: &str| number(key).map(|it| it == 1);
+    let first = |key: &str| text(key)?.split(',').next().map(str::to_owned).filter(|it| !it.is_empty());
     let version = text("ceph_version_short");
     Osd {
         id,
@@ -57,7 +58,10 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
             slow_used: 0,
         }),
         min_alloc_size: number("bluestore_min_alloc_size"),
-        device: text("devices").map(|all| all.split(',').next().unwrap_or_default().to_owned()),
+        device: first("bluestore_bdev_devices").or_else(|| first("devices")),
+        db_device: first("bluefs_db_devices"),
+        public_iface: text("front_iface"),
+        cluster_iface: text("back_iface"),
         created: text("ceph_version_when_created").map(|version| major(&version).unwrap_or(0)),
         ..Osd::default()
     }

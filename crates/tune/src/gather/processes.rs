@@ -1,5 +1,7 @@
 //! Processes of OSDs on a host: memory, limits of their control groups, and their threads.
 
+use super::threads::{allowed, devices, look as look_at};
+use super::units;
 use loligo_block::host_files::HostFiles;
 use loligo_block::processes::Stat;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,14 @@ pub struct OsdProcess {
     pub kv_sync_busy: Option<f64>,
     /// The same of the busiest msgr-worker.
     pub msgr_busy: Option<f64>,
+    /// Disks below the devices that it has open.
+    pub disks: Vec<String>,
+    /// Its unit of systemd; empty: none.
+    pub unit: String,
+    /// This program's drop-in of that unit; empty: there is none.
+    pub drop_in: String,
+    /// Processors that its threads may use, by group.
+    pub allowed: BTreeMap<String, String>,
 }
 
 /// The processes of OSDs on the host whose files lie under `root`. Threads are looked at for a second on this host itself; a recorded
@@ -63,11 +73,17 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let names = threads(files, pid);
     let group = group(files, pid);
+    let fsid = fsid(files, pid)?;
+    let unit = units::of_osd(files, pid, id, &fsid).unwrap_or_default();
     let in_group = |name: &str| files.read(format!("/sys/fs/cgroup{}/{name}", group.as_ref()?));
     let maps = files.read(at("maps"));
     Some(OsdProcess {
         id,
-        fsid: fsid(files, pid)?,
+        drop_in: if unit.is_empty() { String::new() } else { units::drop_in(files, &unit) },
+        unit,
+        disks: devices(files, pid).into_iter().collect(),
+        allowed: allowed(&look_at(files, pid)),
+        fsid,
         rss: rss.and_then(|it| it.split_whitespace().next()?.parse::<i64>().ok()).map(|kib| kib << 10),
         cgroup_limit: in_group("memory.max").and_then(|it| limit(&it)),
         cpu_limit: in_group("cpu.max").and_then(|it| quota(&it)),
@@ -77,6 +93,18 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
         liburing: maps.filter(|it| !it.is_empty()).map(|it| it.contains("liburing")),
         ..OsdProcess::default()
     })
+}
+
+/// The processes of an OSD of this number, each with its cluster.
+pub(crate) fn of_osd(files: &HostFiles, id: i64) -> Vec<(String, String)> {
+    let is_number = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    let is_it = |pid: &String| {
+        let comm = files.read(format!("/proc/{pid}/comm"));
+        comm.as_deref() == Some("ceph-osd")
+            && files.read(format!("/proc/{pid}/cmdline")).and_then(|words| number(&words)) == Some(id)
+    };
+    let pids = files.names("/proc").into_iter().filter(is_number).filter(is_it);
+    pids.filter_map(|pid| Some((fsid(files, &pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
 }
 
 /// The number in the words of a command: `-i 3`, `--id 3`, `-n osd.3`.
@@ -189,6 +217,7 @@ mod tests {
             cpu_limit: Some(2.5),
             threads: Some(4),
             op_threads: Some(2),
+            unit: "ceph-osd@3.service".into(),
             ..OsdProcess::default()
         };
         assert_eq!(all, [want]);

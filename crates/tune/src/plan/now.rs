@@ -45,8 +45,35 @@ pub(super) fn now(facts: &Facts, target: Target, who: &str, key: &str) -> Option
             let host = facts.host(who)?;
             Some(Now { set: Some(host.sysctl.get(key)?.clone()), runs: Vec::new() })
         }
+        Target::Affinity => Some(Now { set: bound(facts, who, key), runs: Vec::new() }),
+        Target::Unit => Some(Now { set: drop_in(facts, who, key), runs: Vec::new() }),
         _ => None,
     }
+}
+
+/// The processors of threads or interrupts of a host.
+fn bound(facts: &Facts, host: &str, key: &str) -> Option<String> {
+    let (of, what) = key.split_once('/')?;
+    if what == "irq" {
+        let nic = facts.nics.iter().find(|nic| nic.host == host && nic.name == of)?;
+        let all: Vec<String> =
+            nic.irqs.as_ref()?.iter().map(|irq| format!("{}={}", irq.id, irq.cpus)).collect();
+        return Some(all.join(" "));
+    }
+    if of == "loligod" {
+        return facts.host(host)?.loligod.as_ref().map(|it| it.allowed.clone());
+    }
+    let osd = facts.osds.iter().find(|osd| osd.host == host && of == format!("osd.{}", osd.id))?;
+    osd.allowed.get(what).cloned()
+}
+
+/// This program's drop-in of a unit of a host.
+fn drop_in(facts: &Facts, host: &str, unit: &str) -> Option<String> {
+    let of_osds = facts.osds.iter().filter(|osd| osd.host == host);
+    let of_osd = of_osds.filter(|osd| osd.unit.as_deref() == Some(unit)).find_map(|osd| osd.drop_in.clone());
+    let loligod =
+        || facts.host(host)?.loligod.as_ref().filter(|it| it.unit == unit).map(|it| it.drop_in.clone());
+    of_osd.or_else(loligod).filter(|text| !text.is_empty())
 }
 
 fn running(facts: &Facts, is_meant: impl Fn(&Osd) -> bool, key: &str) -> Vec<Running> {

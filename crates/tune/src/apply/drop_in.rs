@@ -1,0 +1,136 @@
+//! This program's drop-in of a unit of systemd: a whole file, as it is or not there.
+
+use super::value::Value;
+use crate::gather::units::drop_in_path;
+use loligo_block::host_files::HostFiles;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The unit that binds threads again after a start. It comes with the program.
+const HOOK: &str = "loligo-tune-threads@.service";
+/// Folders that packages and administrators install units in.
+const UNITS: [&str; 4] = [
+    "/etc/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// The drop-in of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DropIn {
+    file: PathBuf,
+    has_hook: bool,
+    /// systemd runs here, and is to read its units anew.
+    is_live: bool,
+}
+
+impl DropIn {
+    /// That of a unit.
+    ///
+    /// # Errors
+    /// If this is no name of one.
+    pub(super) fn new(host: &HostFiles, unit: &str) -> Result<DropIn, String> {
+        let is_name = unit.ends_with(".service")
+            && unit.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@:\\".contains(c));
+        if !is_name {
+            return Err(format!("'{unit}' is no unit of systemd"));
+        }
+        let has_hook = UNITS.iter().any(|folder| host.has(format!("{folder}/{HOOK}")));
+        let is_live = host.at("/") == Path::new("/") && host.has("/run/systemd/system");
+        Ok(DropIn { file: host.at(drop_in_path(unit)), has_hook, is_live })
+    }
+
+    pub(super) fn look(&self) -> Result<Value, String> {
+        match std::fs::read_to_string(&self.file) {
+            Ok(text) => Ok(Value::plain(Some(text))),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Value::default()),
+            Err(why) => Err(format!("{}: {why}", self.file.display())),
+        }
+    }
+
+    /// The reason why it cannot be written.
+    pub(super) fn fixed(&self) -> Option<String> {
+        if !self.has_hook {
+            return Some(format!(
+                "{HOOK} is not installed, and without it threads are not bound again: install the package of this program"
+            ));
+        }
+        let above = self.file.ancestors().skip(1).find(|path| path.exists())?;
+        let why = rustix::fs::access(above, rustix::fs::Access::WRITE_OK).err()?;
+        Some(format!("{} cannot be written: {why}", above.display()))
+    }
+
+    /// Puts it there, or takes it away with its folder if that is empty then.
+    pub(super) fn put(
+        &self,
+        value: &Value,
+        replace: impl Fn(&Path, &str) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let fail = |why: std::io::Error| format!("{}: {why}", self.file.display());
+        let folder = self.file.parent().unwrap_or(Path::new("/"));
+        match &value.now {
+            Some(text) => {
+                std::fs::create_dir_all(folder).map_err(fail)?;
+                replace(&self.file, text)?;
+            }
+            None => {
+                match std::fs::remove_file(&self.file) {
+                    Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(fail(why)),
+                    _ => {}
+                }
+                // Somebody else's drop-ins keep it.
+                let _ = std::fs::remove_dir(folder);
+            }
+        }
+        if self.is_live { read_anew() } else { Ok(()) }
+    }
+}
+
+fn read_anew() -> Result<(), String> {
+    let said = Command::new("systemctl").arg("daemon-reload").stdin(Stdio::null()).output();
+    match said {
+        Ok(said) if said.status.success() => Ok(()),
+        Ok(said) => {
+            let words = String::from_utf8_lossy(&said.stderr);
+            Err(format!(
+                "'systemctl daemon-reload' fails: {}",
+                words.trim().lines().last().unwrap_or_default()
+            ))
+        }
+        Err(why) => Err(format!("systemctl cannot be run: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apply::{Order, Value, carry_out};
+    use crate::rules::Target;
+
+    #[test]
+    fn a_drop_in_is_written_whole_and_goes_without_a_trace() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = dir.path().join("etc/systemd/system/ceph-osd@3.service.d");
+        let order = |unit: &str, put| {
+            let order = Order { target: Target::Unit, key: unit.into(), conf: "/x".into(), put };
+            carry_out(dir.path(), &order).map(|mut found| found.remove(0))
+        };
+        let found = order("ceph-osd@3.service", None).expect("looked at");
+        assert_eq!(found.value, Value::default());
+        assert!(found.fixed.is_some_and(|why| why.contains("loligo-tune-threads@.service is not installed")));
+        let hook = dir.path().join("lib/systemd/system/loligo-tune-threads@.service");
+        std::fs::create_dir_all(hook.parent().expect("a folder")).expect("folders");
+        std::fs::write(hook, "[Service]\n").expect("a file");
+        assert_eq!(order("ceph-osd@3.service", None).expect("looked at").fixed, None);
+        let text = "# a\n[Unit]\nWants=x.service\n";
+        let put = Value::plain(Some(text.into()));
+        assert_eq!(order("ceph-osd@3.service", Some(put.clone())).expect("put").value, put);
+        assert_eq!(put.words(), "[Unit]; Wants=x.service");
+        assert_eq!(std::fs::read_to_string(folder.join("50-loligo-tune.conf")).expect("a text"), text);
+        assert_eq!(order("ceph-osd@3.service", Some(Value::default())).expect("put").value, Value::default());
+        assert!(!folder.exists());
+        for bad in ["../x.service", "x", "a b.service", "x.service/../y.service"] {
+            assert!(order(bad, None).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Units of systemd that run daemons, by their control groups.
+
+use crate::cpus::Cpus;
+use loligo_block::host_files::HostFiles;
+
+/// The name of this program's drop-in.
+pub(crate) const DROP_IN: &str = "50-loligo-tune.conf";
+
+/// The path of this program's drop-in of a unit.
+pub(crate) fn drop_in_path(unit: &str) -> String {
+    format!("/etc/systemd/system/{unit}.d/{DROP_IN}")
+}
+
+/// The text of a drop-in for a daemon, an OSD's number or `loligod`: its threads are bound again after each start, and begin on `cpus`,
+/// with memory of `node` before that of others.
+pub(crate) fn drop_in_text(daemon: &str, cpus: Option<&Cpus>, node: Option<i64>) -> String {
+    let hook = format!("loligo-tune-threads@{daemon}.service");
+    let mut text = format!(
+        "# Written by 'loligo tune apply'. 'loligo tune rollback' puts back what was here.\n\
+         [Unit]\nWants={hook}\nBefore={hook}\n"
+    );
+    if let Some(cpus) = cpus {
+        text.push_str(&format!("\n[Service]\nCPUAffinity=\nCPUAffinity={cpus}\n"));
+    }
+    if let Some(node) = node {
+        text.push_str(&format!("NUMAPolicy=preferred\nNUMAMask={node}\n"));
+    }
+    text
+}
+
+/// The unit of a process whose name is one of an OSD's; nothing: none runs it.
+pub(super) fn of_osd(files: &HostFiles, pid: &str, id: i64, fsid: &str) -> Option<String> {
+    let by_package = format!("ceph-osd@{id}.service");
+    let by_cephadm = format!("ceph-{fsid}@osd.{id}.service");
+    let found = units(files, pid).into_iter().find(|unit| *unit == by_package || *unit == by_cephadm);
+    // Docker runs a container beside its unit.
+    let template = format!("/etc/systemd/system/ceph-{fsid}@.service");
+    found.or_else(|| files.has(template).then_some(by_cephadm))
+}
+
+/// The unit of loligod, if it runs this process.
+pub(super) fn of_loligod(files: &HostFiles, pid: &str) -> Option<String> {
+    units(files, pid).into_iter().find(|unit| unit == "loligod.service")
+}
+
+/// Units in the path of a process's control group.
+fn units(files: &HostFiles, pid: &str) -> Vec<String> {
+    let text = files.read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let parts = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
+    parts.filter(|part| part.ends_with(".service")).map(str::to_owned).collect()
+}
+
+/// This program's drop-in of a unit; empty: there is none.
+pub(super) fn drop_in(files: &HostFiles, unit: &str) -> String {
+    std::fs::read_to_string(files.at(drop_in_path(unit))).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_found_in_each_deployment_and_no_other_is_taken() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            std::fs::write(path, text).expect("a file");
+        };
+        put("proc/1/cgroup", "0::/system.slice/system-ceph\\x2dosd.slice/ceph-osd@3.service\n");
+        put(
+            "proc/2/cgroup",
+            "0::/system.slice/system-ceph\\x2df.slice/ceph-f@osd.3.service/libpod-payload-1\n",
+        );
+        put("proc/3/cgroup", "0::/system.slice/sshd.service\n");
+        put("proc/4/cgroup", "1:name=systemd:/system.slice/ceph-osd@3.service\n");
+        put("etc/systemd/system/ceph-d@.service", "[Service]\n");
+        let files = HostFiles::new(dir.path());
+        let of = |pid: &str, fsid: &str| of_osd(&files, pid, 3, fsid);
+        assert_eq!(of("1", "f").as_deref(), Some("ceph-osd@3.service"));
+        assert_eq!(of("2", "f").as_deref(), Some("ceph-f@osd.3.service"));
+        assert_eq!(of("3", "f"), None);
+        assert_eq!(of("3", "d").as_deref(), Some("ceph-d@osd.3.service"));
+        assert_eq!(of("4", "f").as_deref(), Some("ceph-osd@3.service"));
+        assert_eq!(of_osd(&files, "1", 4, "f"), None, "the unit of another OSD");
+    }
+}
