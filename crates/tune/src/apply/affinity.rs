@@ -103,7 +103,7 @@ impl Bound {
         }
     }
 
-    /// What is there now.
+    /// The threads or interrupts that are there now.
     ///
     /// # Errors
     /// If there is no such interface, or it is not known which OSD is meant.
@@ -184,7 +184,7 @@ impl Bound {
             for item in items.iter().filter(is_other) {
                 if let Err(why) = item.set(host, want.mask(&item.name)) {
                     if matches!(self, Bound::Irqs { .. }) {
-                        // What is not put back here rollback puts back: it has all of them.
+                        // Rollback has all of them, for those that refuse this.
                         done.iter().for_each(|it| drop(it.set(host, &it.cpus)));
                     }
                     return Err(why);
@@ -216,7 +216,7 @@ impl Item {
                 bind(tid, cpus).map_err(|why| format!("thread {name} ({tid}) takes no CPUs {cpus}: {why}"))
             }
             At::Irq(path) => {
-                let file = std::fs::OpenOptions::new().write(true).open(path);
+                let file = std::fs::OpenOptions::new().write(true).truncate(true).open(path);
                 let wrote = file.and_then(|mut it| it.write_all(format!("{cpus}\n").as_bytes()));
                 wrote.map_err(|why| {
                     let more = if why.raw_os_error() == Some(libc::EIO) {
@@ -279,7 +279,7 @@ fn bind(tid: &str, cpus: &Cpus) -> Result<(), String> {
     }
 }
 
-/// What the file of a host keeps for one daemon, `osd.3` or `loligod`, and of interrupts: cluster, key and value.
+/// The lines that a host keeps for one daemon, `osd.3` or `loligod`, and of interrupts: cluster, key and value.
 pub(super) fn kept(host: &HostFiles, daemon: &str) -> Vec<(Option<String>, String, String)> {
     let text = std::fs::read_to_string(host.at(KEEPER)).unwrap_or_default();
     let one = |line: &str| {

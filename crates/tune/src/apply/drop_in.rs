@@ -26,7 +26,7 @@ pub(super) struct DropIn {
 }
 
 impl DropIn {
-    /// That of a unit.
+    /// The one of a unit.
     ///
     /// # Errors
     /// If this is no name of one.

@@ -45,7 +45,7 @@ impl Masks {
         }
     }
 
-    /// What most have, the first of those that are alike.
+    /// The set that most have, the first of those that are alike.
     fn common(&self) -> &Cpus {
         match self {
             Masks::Same(cpus) => cpus,

@@ -30,6 +30,8 @@ impl Facts {
             osd.host = host(&osd.host);
             osd.options.retain(|name, _| is_known(name));
             osd.log_errors = None;
+            // A unit of cephadm has the cluster's id.
+            (osd.unit, osd.drop_in) = (None, None);
         }
         for it in &mut self.hosts {
             it.name = host(&it.name);

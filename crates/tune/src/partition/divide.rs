@@ -1,7 +1,7 @@
 //! Cores are divided, node by node.
 //!
 //! An OSD has cores of the node of its disk. Four and more are parted among groups of its threads, by the processor time that each took
-//! in writes of 4 KiB; fewer are shared by all of its threads. Where a node has fewer cores than OSDs, they share them all.
+//! in writes of 4 KiB; fewer are shared by all of its threads. OSDs share all cores of a node that has fewer cores than OSDs.
 
 use super::document::{InterruptPart, Level, OsdPart, Partition, ShardPart};
 use super::machine::{Device, Machine, Wish};

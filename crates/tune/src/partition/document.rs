@@ -164,7 +164,7 @@ pub struct Partition {
     pub nics: Vec<InterruptPart>,
     /// NVMe devices.
     pub nvmes: Vec<InterruptPart>,
-    /// What there is to know of the host.
+    /// Notes on the host.
     pub notes: Vec<String>,
 }
 

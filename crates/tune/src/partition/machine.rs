@@ -79,7 +79,7 @@ pub(super) fn machine(facts: &Facts, name: &str) -> Option<Machine> {
     })
 }
 
-/// Interfaces with interrupts that carry Ceph's networks, or that carry others which do. Where OSDs name none, all count.
+/// Interfaces with interrupts that carry Ceph's networks, or that carry others which do. All count if OSDs name none.
 fn carriers<'a>(facts: &'a Facts, host: &str) -> Vec<&'a Nic> {
     let all: Vec<&Nic> = facts.nics.iter().filter(|nic| nic.host == host).collect();
     let mut names: BTreeSet<&str> =
