@@ -1,0 +1,156 @@
+//! Processors that outlive a restart, under a real systemd in name spaces of its own: it runs an OSD of a lab by its unit.
+
+use loligo_tests::lab::{Lab, good, until};
+use loligo_tests::server::program;
+use loligo_tests::skip::{at_length, installed, root, skip};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// A host whose systemd runs osd.2 of a lab.
+struct Space {
+    lab: Lab,
+    dir: tempfile::TempDir,
+    unshare: Child,
+    /// Its first process.
+    init: String,
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-9", &self.init]).status();
+        let _ = self.unshare.wait();
+        // It is empty once all of its processes have ended.
+        let group = format!("loligo-test-{}", self.unshare.id());
+        let _ = Command::new("sh")
+            .args(["-c", "find \"$(findmnt -t cgroup2 -n -o TARGET | head -n 1)/$0\" -depth -type d -exec rmdir {} \\;", &group])
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+impl Space {
+    fn new(lab: Lab) -> Space {
+        let dir = tempfile::tempdir().expect("a folder");
+        let units = dir.path().join("units");
+        std::fs::create_dir(&units).expect("a folder");
+        let sources = loligo_tests::tidy::root();
+        let hook = std::fs::read_to_string(sources.join("packaging/systemd/loligo-tune-threads@.service"));
+        let hook = hook
+            .expect("a unit")
+            .replace("@BINDIR@/loligo", &program().display().to_string())
+            .replace("--settle 60", "--settle 5")
+            .replace("[Unit]", "[Unit]\nDefaultDependencies=no");
+        let osd = format!(
+            "[Unit]\nDefaultDependencies=no\n[Service]\nEnvironment=CEPH_CONF={}\nExecStart=/usr/bin/ceph-osd -f --id %i\n\
+             LimitNOFILE=1048576\nRestart=on-failure\nRestartSec=1\n",
+            lab.dir.join("ceph.conf").display()
+        );
+        for (name, text) in [
+            ("loligo-tune-threads@.service", hook.as_str()),
+            ("ceph-osd@.service", osd.as_str()),
+            ("only.target", "[Unit]\nDefaultDependencies=no\n"),
+        ] {
+            std::fs::write(units.join(name), text).expect("a file");
+        }
+        let script = sources.join("tests/systemd/space.sh");
+        let mut command = Command::new("sh");
+        command.arg(script).arg(&units).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let unshare = command.spawn().expect("it runs");
+        let mut space = Space { lab, dir, unshare, init: String::new() };
+        until("systemd answers", Duration::from_secs(20), || {
+            let path = format!("/proc/{0}/task/{0}/children", space.unshare.id());
+            space.init = std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+            !space.init.is_empty() && space.run(&["systemctl", "show", "only.target"]).status.success()
+        });
+        space
+    }
+
+    /// Runs a command in it.
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.init, "-m", "-p", "-C"]).args(args).stdin(Stdio::null());
+        command.output().expect("nsenter runs")
+    }
+
+    fn tune(&self, args: &[&str]) -> Output {
+        let (conf, state) = (self.lab.dir.join("ceph.conf"), self.dir.path().join("state"));
+        let place = ["--conf", conf.to_str().expect("a path"), "--state", state.to_str().expect("a path")];
+        let program = program().display().to_string();
+        self.run(&[&[&program, "tune"], args, &place].concat())
+    }
+
+    /// The process of the OSD, and the processors of its threads with their number.
+    fn threads(&self) -> (String, BTreeSet<String>, usize) {
+        let script = "pgrep -x ceph-osd; cat /proc/$(pgrep -x ceph-osd)/task/*/status";
+        let said = String::from_utf8_lossy(&self.run(&["sh", "-c", script]).stdout).into_owned();
+        let cpus: Vec<&str> =
+            said.lines().filter_map(|line| line.strip_prefix("Cpus_allowed_list:")).collect();
+        let all = cpus.iter().map(|it| it.trim().to_owned()).collect();
+        (said.lines().next().unwrap_or_default().to_owned(), all, cpus.len())
+    }
+
+    /// Waits until a process other than `before` has all of its threads on these processors, and the hook is over.
+    fn is_bound(&self, before: &str, cpus: &str) -> String {
+        let mut now = String::new();
+        until("the hook is over", Duration::from_secs(60), || {
+            let hook =
+                self.run(&["systemctl", "show", "-p", "ActiveState,Result", "loligo-tune-threads@2.service"]);
+            let hook = String::from_utf8_lossy(&hook.stdout).into_owned();
+            let (pid, all, count) = self.threads();
+            let is_over = hook.contains("ActiveState=inactive") && hook.contains("Result=success");
+            now = pid;
+            is_over && now != before && count > 40 && all == BTreeSet::from([cpus.to_owned()])
+        });
+        now
+    }
+}
+
+#[test]
+fn an_osd_keeps_its_processors_over_restarts_by_systemd() {
+    let what = "an OSD under systemd";
+    if !at_length(what) {
+        return;
+    }
+    let tools = ["ceph-osd", "unshare", "nsenter", "findmnt", "systemctl"];
+    let has_two = std::thread::available_parallelism().is_ok_and(|it| it.get() >= 2);
+    if !tools.iter().all(|it| installed(it))
+        || !Path::new("/lib/systemd/systemd").exists()
+        || !root()
+        || !has_two
+    {
+        return skip(what, "it takes root, two CPUs, Ceph, systemd and util-linux");
+    }
+    let lab = Lab::new("tune-systemd");
+    good(lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g"]));
+    good(lab.run("fail osd 2", &[]));
+    let space = Space::new(lab);
+    good(space.run(&["systemctl", "start", "ceph-osd@2.service"]));
+    let clean = || {
+        until("all is clean", Duration::from_secs(60), || {
+            String::from_utf8_lossy(&space.lab.sh("ceph health").stdout).contains("HEALTH_OK")
+        })
+    };
+    clean();
+    let (first, all, _) = space.threads();
+    assert_eq!(all, BTreeSet::from(["0-1".to_owned()]));
+    good(space.tune(&["apply", "--rule", "CPU-16", "--rule", "CPU-17", "--yes"]));
+    assert_eq!(space.threads().1, BTreeSet::from(["0".to_owned()]));
+
+    good(space.run(&["systemctl", "restart", "ceph-osd@2.service"]));
+    let second = space.is_bound(&first, "0");
+
+    // Ceph binds it to the other node as it boots. It is killed, and systemd starts it anew.
+    good(space.lab.sh("ceph config set osd.2 osd_numa_node 1"));
+    good(space.run(&["kill", "-9", &second]));
+    space.is_bound(&second, "0");
+    let log = std::fs::read_to_string(space.lab.dir.join("log/osd.2.log")).expect("a log");
+    assert!(log.contains("setting numa affinity to node 1 cpus 1"), "Ceph has not bound it");
+
+    clean();
+    good(space.tune(&["rollback"]));
+    assert_eq!(space.threads().1, BTreeSet::from(["0-1".to_owned()]));
+    let left = space.run(&["sh", "-c", "ls -d /etc/systemd/system/*.d /etc/loligo/* 2>/dev/null"]);
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+}
