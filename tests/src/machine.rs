@@ -64,6 +64,8 @@ pub struct Machine {
     pub nics: Vec<Device>,
     /// NVMe devices, each with an OSD.
     pub nvmes: Vec<Device>,
+    /// Shards of loligod.
+    pub shards: usize,
 }
 
 /// Two Xeon Silver 4108, with threads.
@@ -81,6 +83,7 @@ pub fn xeon() -> Machine {
         packages: vec![0, 1],
         nics: vec![nic("enp96s0f0", 100), nic("enp96s0f1", 110)],
         nvmes: nvmes(&[0, 0, 1, 1]),
+        shards: 0,
     }
 }
 
@@ -98,6 +101,7 @@ pub fn kunpeng() -> Machine {
         packages: vec![36, 36, 8442, 8442],
         nics: vec![Device { name: "enp125s0f0", node: 0, irq: 400, irqs: 16 }],
         nvmes: nvmes(&[0, 0, 0, 0, 2, 2, 2, 2]),
+        shards: 0,
     }
 }
 
@@ -115,6 +119,7 @@ pub fn altra() -> Machine {
         packages: vec![0],
         nics: vec![Device { name: "enP2p1s0f0", node: 0, irq: 300, irqs: 32 }],
         nvmes: nvmes(&[0; 10]),
+        shards: 4,
     }
 }
 
@@ -164,7 +169,9 @@ impl Machine {
         put(root, "proc/cpuinfo", self.cpuinfo);
         put(root, "proc/1/smaps", &format!("0000 r-xp\nKernelPageSize:       {} kB", self.page_kib));
         put(root, "proc/1/comm", "systemd");
+        put(root, "lib/systemd/system/loligo-tune-threads@.service", "[Service]");
         self.processors(root);
+        self.loligod(root);
         for nic in &self.nics {
             let pci = format!("sys/devices/pci0000:60/{}", nic.name);
             self.device(root, &pci, nic);
@@ -210,6 +217,17 @@ impl Machine {
                 put(root, &format!("{at}/thread_siblings_list"), &threads);
                 put(root, &format!("{at}/physical_package_id"), &package.to_string());
             }
+        }
+    }
+
+    /// loligod, run by its unit.
+    fn loligod(&self, root: &Path) {
+        for shard in 0..self.shards {
+            put(root, "proc/900/comm", "loligod");
+            put(root, "proc/900/cgroup", "0::/system.slice/loligod.service");
+            let task = format!("proc/900/task/{}", 901 + shard);
+            put(root, &format!("{task}/comm"), &format!("shard-{shard}"));
+            put(root, &format!("{task}/status"), &format!("Cpus_allowed_list:\t0-{}", self.cpus - 1));
         }
     }
 

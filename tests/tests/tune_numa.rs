@@ -116,9 +116,12 @@ fn an_altra_of_large_pages_has_one_node_for_all() {
     let (facts, partition, plan) = seen(&altra());
     assert_eq!(facts["hosts"][0]["kernel"]["page_size"], 65536);
     assert_eq!(cells(&partition, 0), ["0", "apart", "0-1", "4-7", "2-3"]);
-    assert_eq!(cells(&partition, 9), ["0", "apart", "72-73", "76-79", "74-75"]);
+    assert_eq!(cells(&partition, 9), ["0", "apart", "69-70", "73-75", "71-72"]);
     is_apart(&partition, &altra());
+    let shards = &partition["loligod"];
+    assert_eq!((shards["own"].as_bool(), shards["cpus"].as_str()), (Some(true), Some("76-79")));
     let rules = proposed(&plan);
+    assert!(rules.contains("CPU-18") && rules.contains("CPU-19"), "{rules:?}");
     assert!(rules.contains("CPU-05") && !rules.contains("CPU-16") && !rules.contains("NET-05"), "{rules:?}");
 }
 

@@ -1,20 +1,10 @@
 //! This program's drop-in of a unit of systemd: a whole file, as it is or not there.
 
 use super::value::Value;
-use crate::gather::units::drop_in_path;
+use crate::gather::units::{HOOK, drop_in_path, has_hook};
 use loligo_block::host_files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// The unit that binds threads again after a start. It comes with the program.
-const HOOK: &str = "loligo-tune-threads@.service";
-/// Folders that packages and administrators install units in.
-const UNITS: [&str; 4] = [
-    "/etc/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-];
 
 /// The drop-in of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +26,8 @@ impl DropIn {
         if !is_name {
             return Err(format!("'{unit}' is no unit of systemd"));
         }
-        let has_hook = UNITS.iter().any(|folder| host.has(format!("{folder}/{HOOK}")));
         let is_live = host.at("/") == Path::new("/") && host.has("/run/systemd/system");
-        Ok(DropIn { file: host.at(drop_in_path(unit)), has_hook, is_live })
+        Ok(DropIn { file: host.at(drop_in_path(unit)), has_hook: has_hook(host), is_live })
     }
 
     pub(super) fn look(&self) -> Result<Value, String> {

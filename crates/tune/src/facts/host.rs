@@ -87,6 +87,8 @@ pub struct Host {
     pub aio_nr: Option<i64>,
     /// Encrypted devices.
     pub crypt: Option<Vec<Crypt>>,
+    /// The unit that binds threads again after a start is installed.
+    pub hook: Option<bool>,
     /// loligod, if it runs with shards.
     pub loligod: Option<Loligod>,
 }

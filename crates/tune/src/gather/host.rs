@@ -2,7 +2,7 @@
 
 use super::lists::{chosen, numbers};
 use super::processes::{self, OsdProcess};
-use super::{daemon, disks, nics, topology};
+use super::{daemon, disks, nics, topology, units};
 use crate::ceph_file::of_osds;
 use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
 use crate::rules::OptionTable;
@@ -107,6 +107,7 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
         kernel: kernel(files),
         core_list: topology::cores(files, cpus.as_deref().unwrap_or_default()),
         isolated: topology::isolated(files),
+        hook: Some(units::has_hook(files)),
         loligod: daemon::look(files),
         smt: cpus.as_ref().zip(cores).map(|(cpus, cores)| cpus.len() as i64 > cores),
         cpus,

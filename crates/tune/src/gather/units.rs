@@ -6,6 +6,21 @@ use loligo_block::host_files::HostFiles;
 /// The name of this program's drop-in.
 pub(crate) const DROP_IN: &str = "50-loligo-tune.conf";
 
+/// The unit that binds threads again after a start. It comes with the program.
+pub(crate) const HOOK: &str = "loligo-tune-threads@.service";
+/// Folders that packages and administrators install units in.
+const UNITS: [&str; 4] = [
+    "/etc/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// True if [`HOOK`] is installed.
+pub(crate) fn has_hook(files: &HostFiles) -> bool {
+    UNITS.iter().any(|folder| files.has(format!("{folder}/{HOOK}")))
+}
+
 /// The path of this program's drop-in of a unit.
 pub(crate) fn drop_in_path(unit: &str) -> String {
     format!("/etc/systemd/system/{unit}.d/{DROP_IN}")

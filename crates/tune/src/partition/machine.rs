@@ -2,6 +2,7 @@
 
 use crate::cpus::Cpus;
 use crate::facts::{Disk, Facts, Host, Irq, Nic, Osd};
+use crate::gather::units::HOOK;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An OSD that wants cores.
@@ -46,6 +47,10 @@ pub(super) fn machine(facts: &Facts, name: &str) -> Option<Machine> {
     let (nodes, mut notes) = nodes(host)?;
     if host.irqbalance == Some(true) {
         notes.push("irqbalance runs, and moves interrupts: stop it before they are placed".to_owned());
+    }
+    let has_unit = |osd: &&Osd| osd.host == name && osd.unit.as_deref().is_some_and(|unit| !unit.is_empty());
+    if host.hook == Some(false) && facts.osds.iter().any(|osd| has_unit(&osd)) {
+        notes.push(format!("{HOOK} is not installed: nothing is set again after a restart. Install the package of this program"));
     }
     let nics = carriers(facts, name);
     let near: BTreeSet<i64> = nics.iter().filter_map(|nic| known(nic.numa_node)).collect();
