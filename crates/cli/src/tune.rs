@@ -10,15 +10,14 @@ mod verify;
 mod watch;
 
 use crate::outcome::show;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Subcommand;
-use from::{From, PurposeArgs, gather, this_host};
+use from::{From, PurposeArgs, gather, read, this_host};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_log::out;
-use loligo_tune::facts::Facts;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Inspect a cluster and its hosts, propose settings with reason and evidence, apply them and take them back
@@ -196,9 +195,4 @@ fn presets(a: &PresetsArgs) -> Result<()> {
         bail!(Ended::with(Outcome::Usage, why));
     };
     show(a.json, preset, || out!("{}", text::preset(preset)))
-}
-
-fn read(path: &Path) -> Result<Facts> {
-    let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
 }

@@ -1,6 +1,6 @@
 //! The sources of facts, and the purpose of a plan, as arguments.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::Ended;
@@ -11,7 +11,7 @@ use loligo_tune::gather::{self, HostReport};
 use loligo_tune::plan::Purpose;
 use loligo_tune::rules::{Goal, Rules, Workload};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The sources of facts.
@@ -150,4 +150,10 @@ pub(super) fn gather_from(
     }
     gather::join(&mut facts, reports);
     (facts, remotes)
+}
+
+/// Facts that were gathered before.
+pub(super) fn read(path: &Path) -> Result<Facts> {
+    let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
 }

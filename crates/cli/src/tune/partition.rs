@@ -1,6 +1,6 @@
 //! `loligo tune partition`: the processors of hosts, divided among OSDs, loligod's shards and interrupts.
 
-use super::from::{From, gather};
+use super::from::{From, gather, read};
 use crate::outcome::{refuse, show};
 use anyhow::Result;
 use loligo_log::{one_line, out};
@@ -35,7 +35,7 @@ pub(super) struct PartitionArgs {
 /// Runs it.
 pub(super) fn partition(a: &PartitionArgs) -> Result<()> {
     let facts = match &a.facts {
-        Some(path) => super::read(path)?,
+        Some(path) => read(path)?,
         None => gather(&a.from, &Rules::new()?)?,
     };
     let all: Vec<Partition> =
