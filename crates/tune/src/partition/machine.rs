@@ -5,6 +5,9 @@ use crate::facts::{Disk, Facts, Host, Irq, Nic, Osd};
 use crate::gather::units::HOOK;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Cores by node, each with its threads.
+pub(super) type Nodes = BTreeMap<i64, Vec<Cpus>>;
+
 /// An OSD that wants cores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wish {
@@ -32,7 +35,7 @@ pub(super) struct Device {
 pub(super) struct Machine {
     pub(super) name: String,
     /// Cores that may be used, by node, each with its threads. No node is without one.
-    pub(super) nodes: BTreeMap<i64, Vec<Cpus>>,
+    pub(super) nodes: Nodes,
     pub(super) osds: Vec<Wish>,
     /// loligod's shards, and the node of its devices.
     pub(super) shards: Option<(i64, Option<i64>)>,
@@ -118,7 +121,7 @@ fn known(node: Option<i64>) -> Option<i64> {
 }
 
 /// Cores by node, and what was left out.
-fn nodes(host: &Host) -> Option<(BTreeMap<i64, Vec<Cpus>>, Vec<String>)> {
+fn nodes(host: &Host) -> Option<(Nodes, Vec<String>)> {
     let online: Cpus = host.cpus.as_ref()?.iter().copied().collect();
     let isolated: Cpus = host.isolated.iter().flatten().copied().collect();
     let mut notes = Vec::new();
@@ -144,7 +147,7 @@ fn nodes(host: &Host) -> Option<(BTreeMap<i64, Vec<Cpus>>, Vec<String>)> {
     let listed: Cpus = cores.iter().flat_map(Cpus::iter).collect();
     // A processor of which no sibling is known is a core of its own.
     cores.extend(usable.iter().filter(|cpu| !listed.has(*cpu)).map(|cpu| Cpus::from_iter([cpu])));
-    let mut nodes: BTreeMap<i64, Vec<Cpus>> = BTreeMap::new();
+    let mut nodes = Nodes::new();
     for core in cores {
         let first = core.iter().next();
         if let Some(first) = first {
