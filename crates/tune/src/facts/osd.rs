@@ -120,7 +120,7 @@ pub struct Osd {
 pub struct Part {
     /// The NUMA node.
     pub node: i64,
-    /// `apart`, `own` or `shared`.
+    /// `apart` or `shared`.
     pub level: String,
     /// All of it.
     pub cpus: String,

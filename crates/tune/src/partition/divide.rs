@@ -1,14 +1,15 @@
 //! Cores are divided, node by node.
 //!
-//! An OSD has cores of the node of its disk. Four and more are parted among groups of its threads, by the processor time that each took
-//! in writes of 4 KiB; fewer are shared by all of its threads. OSDs share all cores of a node that has fewer cores than OSDs.
+//! An OSD has cores of the node of its disk: four and more of its own, which are parted among groups of its threads by the processor time
+//! that each took in writes of 4 KiB. With fewer, OSDs share all cores of the node: one or two of its own would hold an
+//! OSD up more than they help.
 
 use super::document::{InterruptPart, Level, OsdPart, Partition, ShardPart};
 use super::machine::{Device, Machine, Wish};
 use crate::cpus::Cpus;
 use std::collections::BTreeMap;
 
-/// Cores of an OSD below which groups of threads starve each other when they are kept apart.
+/// Cores of an OSD below which groups of its threads starve when they are kept apart.
 const APART: usize = 4;
 /// The share of processor time that messengers take, and that the store takes, percent: measured on 16.2.15.
 const SHARE: usize = 22;
@@ -53,11 +54,12 @@ pub(super) fn divide(machine: &Machine) -> Partition {
         for (at, cores) in claims.visitors.iter().zip(visited.chunks(visiting.max(1))) {
             lent.insert(*at, all(cores));
         }
-        let is_shared = rest.len() < claims.homes.len();
-        for (at, own) in claims.homes.iter().zip(shares(rest, claims.homes.len())) {
+        let is_shared = rest.len() < APART * claims.homes.len();
+        let count = claims.homes.len();
+        let parts = if is_shared { vec![rest; count] } else { shares(rest, count) };
+        for (at, cores) in claims.homes.iter().zip(parts) {
             let (id, why) = (machine.osds[*at].id, homes[*at].1.clone());
-            let sharing = is_shared.then_some(claims.homes.len());
-            osds.push(part(id, *node, own, sharing, why));
+            osds.push(part(id, *node, cores, is_shared.then_some(count), why));
         }
     }
     osds.sort_by_key(|osd| osd.id);
@@ -169,15 +171,9 @@ fn per_visitor(cores: usize, homes: usize, visitors: usize) -> usize {
     if each * visitors + APART * homes <= cores { each } else { 0 }
 }
 
-/// Cores in `count` parts of the same size, the first ones larger by one where that leaves a rest; with fewer cores than parts each has all.
+/// Cores in `count` parts of the same size, the first ones larger by one where that leaves a rest.
 fn shares(cores: &[Cpus], count: usize) -> Vec<&[Cpus]> {
-    if count == 0 {
-        return Vec::new();
-    }
-    if cores.len() < count {
-        return vec![cores; count];
-    }
-    let (each, more) = (cores.len() / count, cores.len() % count);
+    let (each, more) = (cores.len() / count.max(1), cores.len() % count.max(1));
     let begin = |at: usize| at * each + at.min(more);
     (0..count).map(|at| &cores[begin(at)..begin(at + 1)]).collect()
 }
@@ -186,29 +182,19 @@ fn all(cores: &[Cpus]) -> Cpus {
     cores.iter().flat_map(Cpus::iter).collect()
 }
 
-/// The part of an OSD with these cores, which it may be sharing with so many.
+/// The part of an OSD with these cores, which so many OSDs may be sharing.
 fn part(id: i64, node: i64, cores: &[Cpus], sharing: Option<usize>, mut why: Vec<String>) -> OsdPart {
     let cpus = all(cores);
-    let level = match (sharing, cores.len()) {
-        (Some(_), _) => Level::Shared,
-        (None, APART..) => Level::Apart,
-        _ => Level::Own,
+    let other = cpus.clone();
+    let Some(osds) = sharing else {
+        let (msgr, rest) = cores.split_at(portion(cores.len()));
+        let (store, work) = rest.split_at(portion(cores.len()));
+        let (msgr_worker, tp_osd_tp, bstore) = (all(msgr), all(work), all(store));
+        return OsdPart { id, node, level: Level::Apart, cpus, msgr_worker, tp_osd_tp, bstore, other, why };
     };
-    let (msgr, rest) = match level {
-        Level::Apart => cores.split_at(portion(cores.len())),
-        _ => (cores, cores),
-    };
-    let (store, work) = match level {
-        Level::Apart => rest.split_at(portion(cores.len())),
-        _ => (cores, cores),
-    };
-    match (sharing, level) {
-        (Some(osds), _) => why.push(format!("cores for {osds} OSDs: {}. They share them", cores.len())),
-        (None, Level::Apart) => {}
-        (None, _) => why.push(format!("cores: {}, too few to keep its threads apart", cores.len())),
-    }
-    let (msgr_worker, tp_osd_tp, bstore) = (all(msgr), all(work), all(store));
-    OsdPart { id, node, level, msgr_worker, tp_osd_tp, bstore, other: cpus.clone(), cpus, why }
+    why.push(format!("fewer than {APART} cores for each OSD of the node: {osds} OSDs share {}", cores.len()));
+    let [msgr_worker, tp_osd_tp, bstore] = [cpus.clone(), cpus.clone(), cpus.clone()];
+    OsdPart { id, node, level: Level::Shared, cpus, msgr_worker, tp_osd_tp, bstore, other, why }
 }
 
 /// The cores of messengers or of the store, of so many.
@@ -325,12 +311,12 @@ mod tests {
                 let here: Vec<&OsdPart> = partition.osds.iter().filter(|osd| osd.node == *node).collect();
                 let of_shards = partition.loligod.as_ref().filter(|it| it.own && it.node == *node);
                 let free = cores.len() - of_shards.map_or(0, |it| it.shards as usize);
-                let wanted = if here.len() <= free { Level::Own } else { Level::Shared };
+                let is_enough = here.len() * APART <= free;
                 for osd in &here {
-                    prop_assert_eq!(osd.level == Level::Shared, wanted == Level::Shared);
+                    prop_assert_eq!(osd.level == Level::Apart, is_enough);
                 }
             }
-            let own: Vec<&OsdPart> = partition.osds.iter().filter(|osd| osd.level > Level::Shared).collect();
+            let own: Vec<&OsdPart> = partition.osds.iter().filter(|osd| osd.level == Level::Apart).collect();
             for (at, one) in own.iter().enumerate() {
                 for two in &own[at + 1..] {
                     prop_assert!(one.cpus.is_apart(&two.cpus), "{} and {}", one.cpus, two.cpus);
@@ -339,7 +325,7 @@ mod tests {
                     prop_assert!(one.cpus.is_apart(&shards.cpus));
                 }
             }
-            for osd in own.iter().filter(|osd| osd.level == Level::Apart) {
+            for osd in &own {
                 let [a, b, c] = [&osd.msgr_worker, &osd.tp_osd_tp, &osd.bstore];
                 prop_assert!(a.is_apart(b) && b.is_apart(c) && a.is_apart(c));
                 prop_assert_eq!(a.len() + b.len() + c.len(), osd.cpus.len());
@@ -376,12 +362,14 @@ mod tests {
         let partition = divide(&machine(&[1, 3], 1, osds()));
         let lines: Vec<(Level, String)> =
             partition.osds.iter().map(|it| (it.level, it.cpus.to_string())).collect();
-        assert_eq!(
-            lines,
-            [(Level::Shared, "0".into()), (Level::Shared, "0".into()), (Level::Own, "1-3".into())]
+        let shared = |cpus: &str| (Level::Shared, cpus.to_owned());
+        assert_eq!(lines, [shared("0"), shared("0"), shared("1-3")]);
+        assert!(
+            partition.osds[0]
+                .why
+                .concat()
+                .contains("fewer than 4 cores for each OSD of the node: 2 OSDs share 1")
         );
-        assert!(partition.osds[0].why.concat().contains("cores for 2 OSDs: 1. They share them"));
-        assert!(partition.osds[2].why.concat().contains("cores: 3, too few"));
     }
 
     #[test]

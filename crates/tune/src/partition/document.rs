@@ -57,9 +57,7 @@ impl Group {
 pub enum Level {
     /// OSDs of the node share its cores.
     Shared,
-    /// An OSD has cores of its own, and its threads share them.
-    Own,
-    /// Groups of its threads have cores of their own.
+    /// The OSD has cores of its own, and so have groups of its threads.
     Apart,
 }
 
@@ -68,7 +66,6 @@ impl Level {
     pub fn word(self) -> &'static str {
         match self {
             Level::Shared => "shared",
-            Level::Own => "own",
             Level::Apart => "apart",
         }
     }
