@@ -189,8 +189,9 @@ impl Site {
             ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0\n"),
             ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "1\n"),
             ("sys/devices/system/node/online", "0-1\n"),
-            ("sys/devices/system/node/node0/cpulist", "0\n"),
-            ("sys/devices/system/node/node1/cpulist", "1\n"),
+            // The others of each node are offline.
+            ("sys/devices/system/node/node0/cpulist", "0,100-120\n"),
+            ("sys/devices/system/node/node1/cpulist", "1,200-220\n"),
             ("sys/devices/pci0000:00/card/numa_node", "1\n"),
             ("sys/devices/pci0000:00/card/msi_irqs/36", "msix\n"),
             ("sys/devices/pci0000:00/card/msi_irqs/37", "msix\n"),
