@@ -2,7 +2,7 @@
 
 use crate::device_ids::DeviceIds;
 use crate::exclusive::Exclusive;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use loligo_client::api::definition::VolumeConfig;
 use loligo_client::toml_error::not_toml;
 use loligo_pair::plan::Side;
@@ -23,6 +23,9 @@ pub struct Config {
     /// The pair that this host is a controller of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<PairSection>,
+    /// The watch over values that `loligo tune apply` set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tune: Option<TuneSection>,
     /// The volumes by name.
     #[serde(rename = "volume")]
     pub volumes: BTreeMap<String, VolumeConfig>,
@@ -52,6 +55,47 @@ pub struct PairSection {
     pub file: PathBuf,
     /// The controller that this host is.
     pub side: Side,
+}
+
+/// A watch over the values that `loligo tune apply` set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TuneSection {
+    /// Seconds between two looks.
+    #[serde(default = "five_minutes")]
+    pub every: u64,
+    /// The cluster's configuration; default: `$CEPH_CONF`, or /etc/ceph/ceph.conf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<PathBuf>,
+    /// The client to ask as; default: client.admin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The file of that client's key, if not the one that the configuration names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keyring: Option<PathBuf>,
+    /// Other hosts to look at, over ssh.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub hosts: Vec<String>,
+}
+
+fn five_minutes() -> u64 {
+    300
+}
+
+impl TuneSection {
+    /// Paths that are not whole begin at the folder of the daemon's file.
+    pub(super) fn begin_in(&mut self, dir: &Path) {
+        for path in self.conf.iter_mut().chain(&mut self.keyring) {
+            *path = dir.join(&*path);
+        }
+    }
+
+    /// # Errors
+    /// If it looks without a pause.
+    pub(super) fn check(&self) -> Result<()> {
+        ensure!(self.every > 0, "[tune]: every = 0 is none: give seconds, 1 or more");
+        Ok(())
+    }
 }
 
 fn pair_file() -> PathBuf {
@@ -88,6 +132,8 @@ impl Config {
         let mut config: Config = toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)))?;
         config.volumes.values_mut().for_each(|volume| volume.begin_in(dir));
         config.pair.iter_mut().for_each(|pair| pair.begin_in(dir));
+        config.tune.iter_mut().for_each(|tune| tune.begin_in(dir));
+        config.tune.iter().try_for_each(TuneSection::check)?;
         let mut taken = Exclusive::default();
         for (name, volume) in &config.volumes {
             taken.add(name, volume).with_context(|| format!("[volume.{name}]"))?;
@@ -194,6 +240,17 @@ mod tests {
             format!("{ONE}{}", ONE.replace("osd0", "osd1").replace("[daemon]", "").replace("metrics", "#"));
         let why = format!("{:#}", Config::parse(&twice).unwrap_err());
         assert!(why.contains("core /dev/sdb is volume 'osd0' already"), "{why}");
+    }
+
+    #[test]
+    fn a_watch_over_applied_values_has_a_pause_and_paths_of_its_file() {
+        let tune =
+            |text: &str| Config::parse_in(&format!("[tune]\n{text}"), Path::new("/d")).map(|it| it.tune);
+        let section = tune("conf = \"c\"\nkeyring = \"/k\"").unwrap().expect("a section");
+        assert_eq!((section.every, section.conf.as_deref()), (300, Some(Path::new("/d/c"))));
+        assert_eq!(section.keyring.as_deref(), Some(Path::new("/k")));
+        assert!(tune("every = 0").unwrap_err().to_string().contains("every = 0"));
+        assert!(format!("{:#}", tune("evry = 9").unwrap_err()).contains("evry"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::remembered::with_overrides;
 use crate::sections::Sections;
 use crate::state::{State, StateFile};
 use crate::supervisor::{Status, Supervisor};
+use crate::tune::TuneWatch;
 use crate::volumes::Volumes;
 use anyhow::{Result, anyhow, bail};
 use loligo_block::keyed;
@@ -40,6 +41,8 @@ pub(crate) struct Daemon {
     pub(crate) volumes: Arc<Volumes>,
     /// The agent, on a controller of a pair.
     pub(crate) pair: Option<PairAgent>,
+    /// The watch over applied values, where the file has one.
+    pub(crate) tune: Option<TuneWatch>,
 }
 
 /// The folder in which the daemon keeps what it remembers: `state-dir` of the configuration, else `$LOLIGO_STATE_DIR`, else
@@ -121,11 +124,15 @@ impl Daemon {
         self.volumes.find(name).map(|known| known.supervisor)
     }
 
-    /// Every volume and the pair, for a scrape.
+    /// Every volume, the pair and the watch over applied values, for a scrape.
     pub(crate) fn scraped(&self) -> Scrape {
         let of = |e: &Arc<Supervisor>| Scraped { name: e.name.clone(), state: e.status(), app: e.app() };
         let volumes = self.supervisors().iter().map(of).collect();
-        Scrape { volumes, pair: self.pair.as_ref().and_then(PairAgent::numbers) }
+        Scrape {
+            volumes,
+            pair: self.pair.as_ref().and_then(PairAgent::numbers),
+            tune: self.tune.as_ref().map(TuneWatch::numbers),
+        }
     }
 
     pub(crate) fn statuses(&self) -> Vec<Status> {

@@ -31,7 +31,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let app = volume.app.clone();
     let served: Served = Arc::new(move || {
         let volume = Scraped { name: app.name.clone(), state: Status::Serving, app: Some(app.clone()) };
-        Scrape { volumes: vec![volume], pair: None }
+        Scrape { volumes: vec![volume], ..Scrape::default() }
     });
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
     // The reader may have closed the pipe; the volume is served all the same.

@@ -29,6 +29,7 @@ mod sections;
 pub mod state;
 pub mod supervisor;
 mod systemd;
+mod tune;
 mod void;
 pub mod volume_set;
 mod volumes;

@@ -2,7 +2,9 @@
 
 mod families;
 pub(crate) mod pair;
+mod tune;
 
+use crate::tune::TuneNumbers;
 use anyhow::{Context, Result};
 use families::{Families, Labels, Value};
 use hdrhistogram::Histogram;
@@ -53,6 +55,8 @@ pub(crate) struct Scrape {
     pub(crate) volumes: Vec<Scraped>,
     /// On a controller of a pair whose agent answers.
     pub(crate) pair: Option<PairNumbers>,
+    /// On a daemon that watches applied values.
+    pub(crate) tune: Option<TuneNumbers>,
 }
 
 /// The way a scrape asks.
@@ -90,6 +94,9 @@ pub(crate) fn text(scrape: &Scrape) -> String {
     }
     if let Some(pair) = &scrape.pair {
         pair::add(&mut all, pair);
+    }
+    if let Some(numbers) = &scrape.tune {
+        tune::add(&mut all, numbers);
     }
     let mut registry = Registry::with_prefix("loligo");
     registry.register_collector(Box::new(all));

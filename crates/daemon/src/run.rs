@@ -12,6 +12,7 @@ use crate::sections::Sections;
 use crate::state::StateFile;
 use crate::supervisor::Status;
 use crate::systemd::notify;
+use crate::tune::{TuneThread, TuneWatch};
 use crate::volumes::Volumes;
 use anyhow::{Context, Result, bail};
 use loligo_export::ListenAddr;
@@ -78,8 +79,10 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         memory: Registry::new(file, state, volumes.clone(), sections.right.daemon.identity.clone()),
         volumes,
         pair: pair.as_ref().map(|_| PairAgent::new()),
+        tune: sections.right.tune.as_ref().map(|_| TuneWatch::new()),
     });
     daemon.begin(&sections)?;
+    let section = sections.right.tune.clone();
     look_after(&daemon, sections)?;
     let mut scrapes = Scrapes::begin(&daemon, metrics, listener)?;
     let ListenAddr::Unix(path) = socket.addr().clone() else { bail!("the control socket has no path") };
@@ -88,8 +91,12 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     // It asks this daemon for the pair's volumes, by the same socket as everybody.
     let agent = pair.zip(daemon.pair.clone());
     let agent = agent.map(|((config, side), agent)| PairThread::start(config, side, agent)).transpose()?;
+    let watch = section.zip(daemon.tune.clone());
+    let watch =
+        watch.map(|(section, watch)| TuneThread::start(section, &daemon.state_dir, watch)).transpose()?;
     serve(&daemon, &caught, &mut scrapes)?;
     drop(scrapes);
+    watch.into_iter().for_each(|mut watch| watch.end());
     // Before the volumes: what ends then is not to be started again.
     agent.into_iter().for_each(|mut agent| agent.end());
     stop(&daemon, &caught);

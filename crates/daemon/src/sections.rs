@@ -1,6 +1,6 @@
 //! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
 
-use crate::config::{Config, DaemonConfig, PairSection, read};
+use crate::config::{Config, DaemonConfig, PairSection, TuneSection, read};
 use crate::device_ids::DeviceIds;
 use crate::exclusive::{Exclusive, readable_things, things};
 use crate::remembered::with_overrides;
@@ -19,6 +19,7 @@ use toml::{Table, Value};
 struct Raw {
     daemon: DaemonConfig,
     pair: Option<PairSection>,
+    tune: Option<TuneSection>,
     volume: BTreeMap<String, Table>,
 }
 
@@ -56,7 +57,12 @@ impl Sections {
             pair.begin_in(dir);
             pair
         });
-        let right = Config { daemon: raw.daemon, pair, volumes: BTreeMap::new() };
+        let tune = raw.tune.map(|mut tune| {
+            tune.begin_in(dir);
+            tune.check().map(|()| tune)
+        });
+        let tune = tune.transpose()?;
+        let right = Config { daemon: raw.daemon, pair, tune, volumes: BTreeMap::new() };
         let mut sections = Sections { right, wrong: BTreeMap::new() };
         let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, table) in raw.volume {
