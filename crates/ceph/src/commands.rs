@@ -44,6 +44,19 @@ impl CommandClient {
         Ok(CommandClient(Arc::new(Cluster::connect(&spec, Purpose::Look)?)))
     }
 
+    /// The same, with three minutes for the answer of an OSD: it may be asked to measure itself.
+    ///
+    /// # Errors
+    /// As those of [`CommandClient::connect`].
+    pub fn connect_to_measure(
+        conf: &Path,
+        name: &str,
+        keyring: Option<&Path>,
+    ) -> Result<CommandClient, CephError> {
+        let spec = ImageSpec::of_none(conf, name, keyring);
+        Ok(CommandClient(Arc::new(Cluster::connect(&spec, Purpose::Measure)?)))
+    }
+
     /// Sends a command, and gives the answer's text. Any thread may, and several at once.
     ///
     /// # Errors

@@ -5,5 +5,6 @@ mod ceph_file;
 pub mod expression;
 pub mod facts;
 pub mod gather;
+pub mod measure;
 pub mod plan;
 pub mod rules;

@@ -308,7 +308,7 @@ pub(super) struct Prepared {
 
 /// Looks at everything; refuses where a run could not be made safely.
 pub(super) fn prepare(from: &From, with: &With, client: &CommandClient, rules: &Rules) -> Result<Prepared> {
-    let (facts, remotes) = gather_from(from, Some(client), rules);
+    let (facts, remotes) = gather_from(from, Some(client), rules)?;
     let hosts = hosts(from, &with.remote_conf, remotes);
     let accepted: BTreeSet<String> = with.accepted.iter().cloned().collect();
     let fsid = is_fit(&facts, &Health::ask(client).map_err(said)?, &accepted)?;
@@ -423,7 +423,7 @@ pub(super) fn reaches_all<'a>(
 pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let client = changing(&a.from)?;
     let lock = Lock::take(&client).map_err(Ended::refused)?;
-    let (facts, remotes) = gather_from(&a.from, Some(&client), &Rules::new()?);
+    let (facts, remotes) = gather_from(&a.from, Some(&client), &Rules::new()?)?;
     let Some(fsid) = facts.cluster.fsid.clone() else {
         return refuse("the cluster does not say its id: 'ceph status' says more");
     };

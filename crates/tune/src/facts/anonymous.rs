@@ -49,8 +49,20 @@ impl Facts {
             client.options.retain(|name, _| is_known(name));
         }
         for (at, cache) in self.caches.iter_mut().enumerate() {
-            (cache.host, cache.name, cache.core) =
-                (host(&cache.host), format!("cache{}", at + 1), "core".to_owned());
+            let name = format!("cache{}", at + 1);
+            let of_it = self.osds.iter_mut().filter(|osd| osd.host == host(&cache.host));
+            let behind = of_it.filter_map(|osd| osd.cache.as_mut());
+            behind
+                .filter(|it| it.name.as_ref() == Some(&cache.name))
+                .for_each(|it| it.name = Some(name.clone()));
+            cache.host = host(&cache.host);
+            cache.name = name;
+            // Paths, and rules that may hold them.
+            (cache.core, cache.device, cache.io_classes) = (None, None, None);
+        }
+        let numbered = |name: &String| self.caches.iter().any(|cache| cache.name == *name);
+        for cache in self.osds.iter_mut().filter_map(|osd| osd.cache.as_mut()) {
+            cache.name = cache.name.take().filter(numbered);
         }
         // Its words may name anything.
         self.unseen.clear();

@@ -1,14 +1,18 @@
 //! Facts of one host, read from the files of its kernel. The folder of those files may be a recorded tree of another machine.
 
 use super::lists::{chosen, numbers};
-use super::processes::{self, OsdProcess};
-use super::{disks, nics};
+use super::processes::{self, LIBRARIES, OsdProcess};
+use super::stack::Stack;
+use super::subnets::Subnet;
+use super::{caches, disks, nics, subnets, volumes};
 use crate::ceph_file::of_osds;
-use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
+use crate::facts::{Cache, CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
 use crate::rules::OptionTable;
 use loligo_block::host_files::HostFiles;
+use loligo_block::mounts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
 
 /// Values of sysctl that rules name.
@@ -52,8 +56,12 @@ pub struct HostReport {
     pub disks: Vec<Disk>,
     /// Its interfaces.
     pub nics: Vec<Nic>,
+    /// Subnets of its interfaces.
+    pub subnets: Vec<Subnet>,
     /// Processes of OSDs.
     pub processes: Vec<OsdProcess>,
+    /// Its caches.
+    pub caches: Vec<Cache>,
     /// The rest.
     pub unseen: Vec<Unseen>,
 }
@@ -64,8 +72,9 @@ pub fn host_name(root: &Path) -> Option<String> {
     Some(name.split('.').next().unwrap_or(&name).to_owned())
 }
 
-/// Looks at the host whose files lie under `root`, which OSDs call `name`; `conf` is Ceph's file there.
-pub fn look(root: &Path, name: &str, conf: &Path) -> HostReport {
+/// Looks at the host whose files lie under `root`, which OSDs call `name`; `conf` is Ceph's file there. Packets are sent to those of
+/// `probes` that are other hosts.
+pub fn look(root: &Path, name: &str, conf: &Path, probes: &[IpAddr]) -> HostReport {
     let files = HostFiles::new(root);
     let mut unseen = Vec::new();
     let mut host = host(&files, name, &mut unseen);
@@ -73,8 +82,33 @@ pub fn look(root: &Path, name: &str, conf: &Path) -> HostReport {
     let is_kept = |key: &String| OptionTable::all().any(|table| table.find(key).is_some());
     host.conf =
         files.read(conf).map(|text| of_osds(&text).into_iter().filter(|(key, _)| is_kept(key)).collect());
-    let processes = processes::look(root);
-    HostReport { host, disks: disks::look(&files, name), nics: nics::look(&files, name), processes, unseen }
+    let mut processes = processes::look(root);
+    let disks = disks::look(&files, name);
+    let caches = caches_of(&files, &disks, name, &mut processes, &mut unseen);
+    let (mut nics, subnets) = (nics::look(&files, name), subnets::look(&files));
+    nics::probe(&files, &mut nics, &subnets, probes, &mut unseen);
+    HostReport { host, disks, nics, subnets, processes, caches, unseen }
+}
+
+/// Caches of the host, and for each of its OSDs the one that it stands on.
+fn caches_of(
+    files: &HostFiles,
+    disks: &[Disk],
+    name: &str,
+    processes: &mut [OsdProcess],
+    unseen: &mut Vec<Unseen>,
+) -> Vec<Cache> {
+    let volumes = volumes::look(files, unseen);
+    let stack = Stack { files, volumes: &volumes };
+    let list = files.read("/proc/self/mountinfo").or_else(|| files.read("/proc/1/mountinfo"));
+    let mounts = mounts::parse(list.unwrap_or_default().as_bytes());
+    let mut found = caches::look(&stack, &mounts, disks, name);
+    for process in processes {
+        let Some(store) = process.store.take() else { continue };
+        process.cache = caches::behind(&stack, &store.block, &store.mounts, &mut found);
+        process.device = stack.disk(&store.block, &store.mounts);
+    }
+    found.into_iter().map(|found| found.cache).collect()
 }
 
 fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
@@ -265,10 +299,6 @@ fn iommu(files: &HostFiles) -> Option<String> {
     Some(if is_translated { "translated" } else { "pt" }.to_owned())
 }
 
-/// Folders that Ceph's plugins are installed in.
-const LIBRARIES: [&str; 4] =
-    ["/usr/lib64/ceph", "/usr/lib/ceph", "/usr/lib/x86_64-linux-gnu/ceph", "/usr/lib/aarch64-linux-gnu/ceph"];
-
 fn ceph(files: &HostFiles, cpu_flags: Option<&[String]>) -> Option<CephBuild> {
     let folder = LIBRARIES.iter().find(|folder| files.has(format!("{folder}/erasure-code")))?;
     let plugins: Vec<String> = files
@@ -369,7 +399,7 @@ mod tests {
             ("/proc/sys/vm/swappiness", "60\n"),
             ("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
         ]);
-        let host = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf")).host;
+        let host = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"), &[]).host;
         assert_eq!(host.arch.as_deref(), Some("aarch64"));
         let kernel = host.kernel.expect("a kernel");
         assert_eq!((kernel.major, kernel.minor, kernel.page_size), (6, 1, Some(65536)));
@@ -384,14 +414,14 @@ mod tests {
     #[test]
     fn an_empty_tree_says_nothing() {
         let dir = tree(&[]);
-        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"));
+        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"), &[]);
         assert_eq!((report.host.cpus, report.host.memory, report.disks.len()), (None, None, 0));
     }
 
     #[test]
     fn a_container_is_named_as_one() {
         let dir = tree(&[("/run/.containerenv", "")]);
-        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"));
+        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"), &[]);
         assert_eq!(report.host.container, Some(true));
         assert!(report.unseen[0].why.contains("container"));
     }

@@ -1,15 +1,25 @@
 //! Facts are gathered here: of hosts from the kernel's files, of the cluster by commands to its daemons.
 
 pub(crate) mod asked;
+mod cache_words;
+mod caches;
+mod casadm;
 mod cluster;
 mod disks;
+mod dm_cache;
+mod ethtool;
 mod host;
 mod join;
 pub(crate) mod lists;
+mod mtu;
 mod nics;
+mod osd_log;
 mod osds;
 mod processes;
 pub mod remote;
+mod stack;
+mod subnets;
+mod volumes;
 
 pub use cluster::{cluster, fsid};
 pub use host::{HostReport, host_name, look};

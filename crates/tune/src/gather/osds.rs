@@ -6,6 +6,7 @@ use loligo_ceph::commands::{CommandClient, Recipient};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 /// OSDs that are asked at a time.
 const AT_ONCE: usize = 8;
@@ -45,6 +46,8 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
         id,
         // Without its domain, as CRUSH and this program name hosts.
         host: text("hostname").map(|it| it.split('.').next().unwrap_or(&it).to_owned()).unwrap_or_default(),
+        front: said["front_addr"].as_str().and_then(address),
+        back: said["back_addr"].as_str().and_then(address),
         rotational: is("rotational"),
         release: version.as_deref().and_then(major),
         version,
@@ -61,6 +64,15 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
         created: text("ceph_version_when_created").map(|version| major(&version).unwrap_or(0)),
         ..Osd::default()
     }
+}
+
+/// The first address of `[v2:10.0.0.1:6802/7,v1:10.0.0.1:6803/7]`.
+fn address(said: &str) -> Option<IpAddr> {
+    let first = said.trim_start_matches('[').split(',').next()?;
+    let plain =
+        first.split_once(':').filter(|(kind, _)| ["v1", "v2"].contains(kind)).map_or(first, |(_, it)| it);
+    let address: SocketAddr = plain.split('/').next()?.parse().ok()?;
+    (!address.ip().is_unspecified()).then(|| address.ip())
 }
 
 fn nodes(osd: &mut Osd, said: &Value) {
@@ -219,6 +231,15 @@ mod tests {
     fn a_host_is_named_without_its_domain() {
         let osd = of_metadata(3, &json!({"hostname": "n1.example.org", "ceph_version_short": "18.2.7"}));
         assert_eq!((osd.host.as_str(), osd.release), ("n1", Some(18)));
+    }
+
+    #[test]
+    fn an_osd_has_the_first_of_its_addresses() {
+        let of = |said: &str| address(said).map(|it| it.to_string());
+        assert_eq!(of("[v2:10.0.0.1:6802/7,v1:10.0.0.1:6803/7]").as_deref(), Some("10.0.0.1"));
+        assert_eq!(of("[v2:[fd00::1]:6802/7]").as_deref(), Some("fd00::1"));
+        assert_eq!(of("10.0.0.2:6800/3").as_deref(), Some("10.0.0.2"));
+        assert_eq!(of("[v2:0.0.0.0:0/0]"), None);
     }
 
     #[test]
