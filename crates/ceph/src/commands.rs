@@ -4,6 +4,7 @@ use crate::CephError;
 use crate::advisory_lock::AdvisoryLock;
 use crate::cluster::{Cluster, Purpose, text};
 use crate::spec::ImageSpec;
+use crate::survey::{self, SurveyedImage};
 use serde_json::Value;
 use std::path::Path;
 use std::ptr::{null, null_mut};
@@ -63,6 +64,14 @@ impl CommandClient {
     /// If nobody answers within 15 s, or the daemon refuses; the error has its words.
     pub fn send(&self, to: Recipient, command: &Value) -> Result<String, CephError> {
         self.0.command(to, &command.to_string())
+    }
+
+    /// Looks at the first `limit` images of a pool; the number of all is beside them.
+    ///
+    /// # Errors
+    /// If there is no such pool, or the client may not read it.
+    pub fn images(&self, pool: &str, limit: usize) -> Result<(Vec<SurveyedImage>, usize), CephError> {
+        survey::images(&self.0, pool, limit)
     }
 
     /// The lock `name` on `object` of a pool's namespace, to be taken as `cookie`, which says to others who holds it.

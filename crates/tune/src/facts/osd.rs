@@ -21,6 +21,9 @@ pub struct Osd {
     /// The address for other OSDs, as above.
     #[serde(skip)]
     pub back: Option<IpAddr>,
+    /// Its slowest heartbeat, milliseconds; `cluster.rtt_ms` is the slowest of all.
+    #[serde(skip)]
+    pub rtt_ms: Option<f64>,
     /// It is up.
     pub up: bool,
     /// It is in.

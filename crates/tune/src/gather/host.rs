@@ -82,7 +82,10 @@ pub fn look(root: &Path, name: &str, conf: &Path, probes: &[IpAddr]) -> HostRepo
     let is_kept = |key: &String| OptionTable::all().any(|table| table.find(key).is_some());
     host.conf =
         files.read(conf).map(|text| of_osds(&text).into_iter().filter(|(key, _)| is_kept(key)).collect());
+    let before = ticks(&files);
     let mut processes = processes::look(root);
+    // Threads were looked at for a second, where there are OSDs.
+    host.cpu_busy = before.zip(ticks(&files)).and_then(|(before, after)| busy(before, after));
     let disks = disks::look(&files, name);
     let caches = caches_of(&files, &disks, name, &mut processes, &mut unseen);
     let (mut nics, subnets) = (nics::look(&files, name), subnets::look(&files));
@@ -160,6 +163,8 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
         ),
         container,
         irqbalance: Some(programs.iter().any(|it| it == "irqbalance")),
+        other_bytes: others(files),
+        tcmalloc_library: tcmalloc(files),
         tuned: Some(files.read("/etc/tuned/active_profile").unwrap_or_default()),
         iommu: iommu(files),
         mitigations: files.read("/proc/cmdline").map(|line| {
@@ -182,6 +187,49 @@ fn programs(files: &HostFiles) -> Vec<String> {
         .filter(is_process)
         .filter_map(|pid| files.read(format!("/proc/{pid}/comm")))
         .collect()
+}
+
+/// Memory of all processes that are no daemons of Ceph's, bytes.
+fn others(files: &HostFiles) -> Option<i64> {
+    const DAEMONS: [&str; 3] = ["ceph-osd", "ceph-mon", "ceph-mgr"];
+    let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    let pids: Vec<String> = files.names("/proc").into_iter().filter(is_process).collect();
+    let resident = |pid: &String| {
+        let status = files.read(format!("/proc/{pid}/status"))?;
+        let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let is_daemon = line("Name:").is_some_and(|name| DAEMONS.contains(&name));
+        let kib: i64 = line("VmRSS:")?.split_whitespace().next()?.parse().ok()?;
+        (!is_daemon).then_some(kib << 10)
+    };
+    (!pids.is_empty()).then(|| pids.iter().filter_map(resident).sum())
+}
+
+/// A library of tcmalloc that a process could be started with; empty: none is installed.
+fn tcmalloc(files: &HostFiles) -> Option<String> {
+    const FOLDERS: [&str; 4] =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let names =
+        FOLDERS.iter().flat_map(|folder| files.names(folder).into_iter().map(move |name| (folder, name)));
+    let mut libraries = names.filter(|(_, name)| name.starts_with("libtcmalloc") && name.contains(".so"));
+    let found = libraries.next().map(|(folder, name)| format!("{folder}/{name}"));
+    files.has("/usr/lib").then(|| found.unwrap_or_default())
+}
+
+/// Ticks of all processors since the start: those that were busy, and all.
+fn ticks(files: &HostFiles) -> Option<(u64, u64)> {
+    let stat = files.read("/proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // The last two are guests, which are in the first two already.
+    let all: Vec<u64> = line.split_whitespace().take(8).filter_map(|it| it.parse().ok()).collect();
+    let idle = all.get(3)? + all.get(4)?;
+    let sum: u64 = all.iter().sum();
+    Some((sum - idle, sum))
+}
+
+/// The busy share between two looks; nothing where no time went by.
+fn busy(before: (u64, u64), after: (u64, u64)) -> Option<f64> {
+    let all = after.1.saturating_sub(before.1);
+    (all > 0).then(|| after.0.saturating_sub(before.0) as f64 / all as f64)
 }
 
 fn is_container(files: &HostFiles) -> Option<bool> {
@@ -409,6 +457,23 @@ mod tests {
         assert_eq!(host.sysctl.get("vm.swappiness").map(String::as_str), Some("60"));
         assert_eq!(host.thp.as_deref(), Some("madvise"));
         assert_eq!((host.cpus, host.governor, host.ceph), (Some(vec![0, 1, 2, 3]), None, None));
+    }
+
+    #[test]
+    fn memory_of_others_and_the_busy_share_are_read() {
+        let dir = tree(&[
+            ("/proc/1/status", "Name:\tsystemd\nVmRSS:\t     8 kB\n"),
+            ("/proc/2/status", "Name:\tceph-osd\nVmRSS:\t     4096 kB\n"),
+            ("/proc/3/status", "Name:\tkthreadd\n"),
+            ("/proc/stat", "cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 1 1 1 1\n"),
+            ("/usr/lib64/libtcmalloc.so.4", ""),
+            ("/usr/lib/x", ""),
+        ]);
+        let files = HostFiles::new(dir.path());
+        assert_eq!(others(&files), Some(8 << 10));
+        assert_eq!(tcmalloc(&files).as_deref(), Some("/usr/lib64/libtcmalloc.so.4"));
+        assert_eq!(ticks(&files), Some((15, 100)));
+        assert_eq!((busy((15, 100), (65, 200)), busy((15, 100), (15, 100))), (Some(0.5), None));
     }
 
     #[test]

@@ -29,6 +29,10 @@ pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
         for cache in &mut report.caches {
             cache.on_osd = cache.on_osd.filter(|on_osd| *on_osd || is_whole);
         }
+        if let Some(hosts) = &facts.cluster.hosts_of {
+            let count = |all: &[String]| Some(all.iter().filter(|it| **it == name).count() as i64);
+            (report.host.mons, report.host.mgrs) = (count(&hosts.mons), count(&hosts.mgrs));
+        }
         roles(&mut report.nics, &report.subnets, &facts.osds);
         facts.hosts.push(report.host);
         facts.disks.append(&mut report.disks);

@@ -135,7 +135,16 @@ fn ask_one(client: &CommandClient, osd: &mut Osd, names: &BTreeSet<String>) -> V
         let pools = if said["mempool"].is_object() { &said["mempool"]["by_pool"] } else { &said["by_pool"] };
         if let Some(perf) = &mut osd.perf {
             perf.pglog_bytes = pools["osd_pglog"]["bytes"].as_i64();
+            perf.deferred_queue = pools["bluestore_writing_deferred"]["items"].as_i64();
         }
+    }
+    if let Some(said) = said("bluestore allocator score block")
+        && let Some(perf) = &mut osd.perf
+    {
+        perf.fragmentation = said["fragmentation_rating"].as_f64();
+    }
+    if let Some(said) = said("dump_osd_network") {
+        osd.rtt_ms = slowest(&said);
     }
     capacity(osd);
     // Its answer is text, and an OSD without tcmalloc refuses.
@@ -190,6 +199,12 @@ fn counters(osd: &mut Osd, said: &Value) {
     }
 }
 
+/// The slowest heartbeat of the last minute, milliseconds; nothing in the first one.
+fn slowest(said: &Value) -> Option<f64> {
+    let entries = said["entries"].as_array().into_iter().flatten();
+    entries.filter_map(|entry| entry["average"]["1min"].as_f64()).reduce(f64::max)
+}
+
 /// mClock takes the options of the kind of device that the OSD believes to have.
 fn capacity(osd: &mut Osd) {
     let Some(rotational) = osd.rotational else { return };
@@ -240,6 +255,16 @@ mod tests {
         assert_eq!(of("[v2:[fd00::1]:6802/7]").as_deref(), Some("fd00::1"));
         assert_eq!(of("10.0.0.2:6800/3").as_deref(), Some("10.0.0.2"));
         assert_eq!(of("[v2:0.0.0.0:0/0]"), None);
+    }
+
+    #[test]
+    fn the_slowest_heartbeat_counts() {
+        let said = json!({"threshold": 0, "entries": [
+            {"from osd": 0, "to osd": 1, "interface": "back", "average": {"1min": 0.6, "5min": 9.0}},
+            {"from osd": 0, "to osd": 2, "interface": "front", "average": {"1min": 1.5}}
+        ]});
+        assert_eq!(slowest(&said), Some(1.5));
+        assert_eq!(slowest(&json!({"entries": []})), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Processes of OSDs on a host: memory, limits of their control groups, their threads, and the place of their data.
 
-use super::osd_log;
+use super::{cgroup, osd_log};
 use crate::facts::{Behind, Plugins};
 use loligo_block::host_files::HostFiles;
 use loligo_block::mounts::{self, Mount};
@@ -87,8 +87,6 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     let status = files.read(at("status")).unwrap_or_default();
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let names = threads(files, pid);
-    let group = group(files, pid);
-    let in_group = |name: &str| files.read(format!("/sys/fs/cgroup{}/{name}", group.as_ref()?));
     let maps = files.read(at("maps"));
     let folder = folder(files, pid)?;
     let log = osd_log::look(files, pid);
@@ -100,8 +98,8 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
         fsid: seen(files, pid, &folder.join("ceph_fsid"))?,
         store: Some(store(files, pid, &folder)),
         rss: rss.and_then(|it| it.split_whitespace().next()?.parse::<i64>().ok()).map(|kib| kib << 10),
-        cgroup_limit: in_group("memory.max").and_then(|it| limit(&it)),
-        cpu_limit: in_group("cpu.max").and_then(|it| quota(&it)),
+        cgroup_limit: cgroup::memory(files, pid),
+        cpu_limit: cgroup::cpus(files, pid),
         threads: (!names.is_empty()).then_some(names.len() as i64),
         op_threads: (!names.is_empty())
             .then(|| names.values().filter(|it| *it == "tp_osd_tp").count() as i64),
@@ -156,26 +154,6 @@ fn plugins(files: &HostFiles, pid: &str) -> Option<Plugins> {
         names.filter_map(|name| Some(name.strip_prefix(prefix)?.strip_suffix(".so")?.to_owned())).collect()
     };
     Some(Plugins { compressors: named("compressor", "libceph_"), ec: named("erasure-code", "libec_") })
-}
-
-/// The control group, of version 2.
-fn group(files: &HostFiles, pid: &str) -> Option<String> {
-    let text = files.read(format!("/proc/{pid}/cgroup"))?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(|it| it.trim_end_matches('/').to_owned())
-}
-
-/// `memory.max`: a number, or `max`.
-fn limit(text: &str) -> Option<i64> {
-    if text == "max" { Some(0) } else { text.parse().ok() }
-}
-
-/// `cpu.max`: quota and period, or `max` and period.
-fn quota(text: &str) -> Option<f64> {
-    let (quota, period) = text.split_once(' ')?;
-    if quota == "max" {
-        return Some(0.0);
-    }
-    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
 }
 
 /// Names of threads, by their numbers.
