@@ -17,7 +17,7 @@ use loligo_tune::apply::{
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
-use loligo_tune::plan::{Plan, Purpose};
+use loligo_tune::plan::{Plan, Purpose, already};
 use loligo_tune::rules::{Risk, Rules};
 use serde::Serialize;
 use serde_json::json;
@@ -351,7 +351,12 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     let purpose = a.common.purpose.purpose();
     let plan = Plan::new(&rules, facts, purpose)?;
     is_known(&rules, &a.rules)?;
-    let choice = Choice { rules: a.rules.clone(), risk: a.common.risk.risk(), weaken: a.weaken };
+    let (so, named) = split(&rules, facts, &plan, &a.rules)?;
+    if named.is_empty() && !so.is_empty() {
+        let what = json!({"steps": [], "by_hand": [], "already": so, "done": false});
+        return a.common.json.done(what, || out!("{}", text::so_already(&so)));
+    }
+    let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
     let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
     let hands = Hands { client: &client, hosts };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
@@ -378,6 +383,26 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+/// Rules that are so already, each with its places, and those that are left.
+fn split(
+    rules: &Rules,
+    facts: &Facts,
+    plan: &Plan,
+    named: &[String],
+) -> Result<(BTreeMap<String, Vec<String>>, Vec<String>)> {
+    let (mut so, mut left) = (BTreeMap::new(), Vec::new());
+    for name in named {
+        let is_proposed = plan.proposals.iter().any(|it| it.rule.eq_ignore_ascii_case(name));
+        let places = if is_proposed { Vec::new() } else { already(rules, facts, plan.purpose, name)? };
+        if places.is_empty() {
+            left.push(name.clone());
+        } else {
+            so.insert(name.to_uppercase(), places);
+        }
+    }
+    Ok((so, left))
 }
 
 /// The error of a comparison. An interrupt keeps its exit status.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use loligo_ceph::commands::CommandClient;
+use loligo_ceph::commands::{CAPS_TO_LOOK, CommandClient};
 use loligo_client::outcome::Ended;
 use loligo_osd::cluster::Access;
 use loligo_tune::facts::{Facts, Unseen, VERSION};
@@ -117,7 +117,8 @@ pub(super) fn this_host(from: &From, probes: &[IpAddr]) -> HostReport {
 pub(super) fn connect(from: &From) -> Result<CommandClient> {
     let conf = from.conf();
     let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
-        let mend = "check --conf, --name and --keyring, or give --no-cluster for hosts alone";
+        let key = format!("\"ceph auth get-or-create {} {CAPS_TO_LOOK}\" makes a key", from.name);
+        let mend = format!("check --conf, --name and --keyring ({key}), or give --no-cluster for hosts alone");
         Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
     })?;
     Ok(client)

@@ -6,7 +6,7 @@ use loligo_tune::facts::{Cache, Facts, Host, Osd, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
 use loligo_tune::rules::{Evidence, Kind, Preset, Rule, Target};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The note of a rule that a release has nothing to add to.
@@ -141,6 +141,15 @@ fn of_osd(osd: &Osd) -> String {
         format!(", measured {} IOPS and {} MiB/s", it.iops, it.bandwidth >> 20)
     });
     cache + &measured
+}
+
+/// Rules that were named although all is as they say.
+pub(super) fn so_already(rules: &BTreeMap<String, Vec<String>>) -> String {
+    let mut text = String::new();
+    for (rule, places) in rules {
+        let _ = writeln!(text, "{rule} is so already: {}", list_of(places));
+    }
+    text
 }
 
 fn unseen(all: &[Unseen]) -> String {
