@@ -47,19 +47,24 @@ impl Site {
 #[test]
 fn documented_caps_are_enough_and_missing_ones_are_named() {
     if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
-        return skip("keys of the tuner", "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
+        return skip(
+            "keys of the tuner",
+            "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
+        );
     }
     let page = std::fs::read_to_string(loligo_tests::tidy::root().join("docs/tuning.md")).expect("a page");
     assert!(page.contains(LOOK) && page.contains(CHANGE), "the page has other caps");
     let site = Site { lab: Lab::new("keys"), dir: tempfile::tempdir().expect("a folder") };
     good(site.lab.up(&["--osds", "2", "--replicas", "2", "--osd-size", "3g"]));
-    for (client, caps) in [("all", "mon 'allow *' mgr 'allow *' osd 'allow *'"), ("look", LOOK), ("change", CHANGE)] {
+    for (client, caps) in
+        [("all", "mon 'allow *' mgr 'allow *' osd 'allow *'"), ("look", LOOK), ("change", CHANGE)]
+    {
         site.key(client, caps);
     }
     site.key("blind", "mon 'allow r'");
     good(site.lab.sh("ceph config set osd filestore_queue_max_ops 100; rbd create rbd/a --size 1G"));
 
-    // Who looks sees as much as who may do everything.
+    // A client that looks sees as much as one that may do everything.
     let [all, look] = ["all", "look"].map(|client| site.json(client, &["facts"]));
     assert_eq!(look["unseen"], all["unseen"]);
     assert_eq!(look["images"], all["images"]);
@@ -70,11 +75,14 @@ fn documented_caps_are_enough_and_missing_ones_are_named() {
     let plan = site.json("look", &["plan"]).to_string();
     assert!(plan.contains("filestore_queue_max_ops"), "{plan}");
 
-    // And changes nothing.
+    // It changes nothing.
     let apply = ["apply", "--rule", "KV-36", "--yes"];
     let refused = site.tune("look", &apply);
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && words.contains("ceph auth caps client.look mon 'allow rw'"), "{words}");
+    assert!(
+        !refused.status.success() && words.contains("ceph auth caps client.look mon 'allow rw'"),
+        "{words}"
+    );
     assert!(site.is_set());
 
     good(site.tune("change", &apply));

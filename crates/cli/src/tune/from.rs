@@ -118,7 +118,8 @@ pub(super) fn connect(from: &From) -> Result<CommandClient> {
     let conf = from.conf();
     let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
         let key = format!("\"ceph auth get-or-create {} {CAPS_TO_LOOK}\" makes a key", from.name);
-        let mend = format!("check --conf, --name and --keyring ({key}), or give --no-cluster for hosts alone");
+        let mend =
+            format!("check --conf, --name and --keyring ({key}), or give --no-cluster for hosts alone");
         Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
     })?;
     Ok(client)

@@ -3,6 +3,7 @@
 use super::asked::{Asked, ask, by_id, command, major};
 use super::{images, osds};
 use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, HostsOf, Pool, Setting, Unknown};
+use crate::plan::{is_of, is_same};
 use crate::rules::OptionTable;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::{Value, json};
@@ -52,6 +53,9 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
     let mut pools = Vec::new();
     if let Some(map) = &map {
         osds = osds::look(&mut asked, map, names);
+        osds.iter_mut().filter(|osd| !osd.options.is_empty()).for_each(|osd| {
+            osd.ignores = Some(ignored(osd, &cluster.config));
+        });
         cluster.rtt_ms = osds.iter().filter_map(|osd| osd.rtt_ms).reduce(f64::max);
         let trimming = status.as_ref().and_then(|status| trimming(&mut asked, status));
         for osd in &mut osds {
@@ -145,6 +149,18 @@ fn clients(said: &Value) -> Option<Clients> {
         count: of_clients.iter().filter_map(|entry| entry["num"].as_i64()).sum(),
         releases: releases.into_iter().map(str::to_owned).collect(),
     })
+}
+
+/// Options that the database has for an OSD, and that it runs without: none of the values that are set for it is the one it has.
+fn ignored(osd: &Osd, config: &[Entry]) -> Vec<String> {
+    let is_meant = |entry: &&Entry| is_of(osd, &entry.whole_who());
+    let keys: BTreeSet<&String> = config.iter().filter(is_meant).map(|entry| &entry.key).collect();
+    let is_ignored = |key: &&String| {
+        let Some(runs) = osd.options.get(*key) else { return false };
+        let mut set = config.iter().filter(is_meant).filter(|entry| entry.key == **key);
+        set.all(|entry| !is_same(&entry.value, &runs.value))
+    };
+    keys.into_iter().filter(is_ignored).cloned().collect()
 }
 
 /// Hosts of daemons, by the answer to `mon metadata` or `mgr metadata`.
@@ -291,6 +307,27 @@ mod tests {
         assert_eq!(class(&rule).as_deref(), Some("hdd"));
         assert_eq!(domain(&rule).as_deref(), Some("host"));
         assert_eq!(class(&json!({"steps": [{"op": "take", "item_name": "default"}]})), None);
+    }
+
+    #[test]
+    fn a_value_that_an_osd_runs_without_is_ignored() {
+        let entry = |who: &str, key: &str, value: &str| Entry {
+            who: who.into(),
+            key: key.into(),
+            value: value.into(),
+            ..Entry::default()
+        };
+        let options = [("osd_op_num_shards", "5"), ("osd_max_backfills", "3")]
+            .map(|(name, value)| (name.to_owned(), Setting::new(value, "mon")));
+        let osd = Osd { id: 1, options: options.into(), ..Osd::default() };
+        let config = [
+            entry("osd", "osd_op_num_shards", "8"),
+            entry("global", "osd_max_backfills", "9"),
+            entry("osd.1", "osd_max_backfills", "3"),
+            entry("osd.2", "osd_max_backfills", "7"),
+            entry("osd", "osd_unseen", "1"),
+        ];
+        assert_eq!(ignored(&osd, &config), ["osd_op_num_shards"]);
     }
 
     #[test]

@@ -41,7 +41,9 @@ fn places(compiled: &CompiledRule, facts: &Facts, scope: &Scope) -> Option<Vec<S
         let (who, key) = (part.who.fill(scope).ok()?, part.key.fill(scope).ok()?);
         let Some(value) = &part.value else {
             let where_to = if who == "*" { String::new() } else { format!(" at {who}") };
-            return removals(facts, target, &who, &key).is_empty().then(|| format!("{key} is not set{where_to}"));
+            return removals(facts, target, &who, &key)
+                .is_empty()
+                .then(|| format!("{key} is not set{where_to}"));
         };
         let value = value.text(scope).ok()?;
         let now = now(facts, target, &who, &key)?;
@@ -83,7 +85,12 @@ mod tests {
             already(&rules, &facts, purpose, "OSD-09").expect("facts").join("; ")
         };
         assert!(said("1", "default", Vec::new()).contains("osd_max_backfills is 1 (default)"));
-        let entry = Entry { who: "osd".into(), key: "osd_max_backfills".into(), value: "1".into(), ..Entry::default() };
+        let entry = Entry {
+            who: "osd".into(),
+            key: "osd_max_backfills".into(),
+            value: "1".into(),
+            ..Entry::default()
+        };
         assert!(said("1", "mon", vec![entry]).contains("osd_max_backfills is 1 (set there)"));
         assert_eq!(said("8", "mon", Vec::new()), "");
     }
