@@ -20,20 +20,18 @@ pub struct Space {
 
 /// An option of a space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Written", into = "Written")]
 pub struct SpaceOption {
     /// The section, which may have a mask: `osd`.
     pub who: String,
     /// Its name.
     pub name: String,
     /// Its values.
-    #[serde(flatten)]
     pub choices: Choices,
 }
 
 /// The values that an option may have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choices {
     /// One of these.
     Values {
@@ -47,9 +45,50 @@ pub enum Choices {
         /// The greatest.
         to: i64,
         /// True: the search goes by its logarithm.
-        #[serde(default)]
         log: bool,
     },
+}
+
+/// An option as it is written: a flattened [`Choices`] would refuse its own fields, since serde has
+/// no unknown fields beside flattened ones.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    who: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<bool>,
+}
+
+impl TryFrom<Written> for SpaceOption {
+    type Error = String;
+
+    fn try_from(it: Written) -> Result<SpaceOption, String> {
+        let choices = match (it.values, it.from, it.to, it.log) {
+            (Some(values), None, None, None) => Choices::Values { values },
+            (None, Some(from), Some(to), log) => Choices::Range { from, to, log: log.unwrap_or_default() },
+            _ => return Err(format!("{} needs either values, or from and to", it.name)),
+        };
+        Ok(SpaceOption { who: it.who, name: it.name, choices })
+    }
+}
+
+impl From<SpaceOption> for Written {
+    fn from(it: SpaceOption) -> Written {
+        let (values, range) = match it.choices {
+            Choices::Values { values } => (Some(values), None),
+            Choices::Range { from, to, log } => (None, Some((from, to, log))),
+        };
+        let (from, to, log) =
+            range.map_or((None, None, None), |(from, to, log)| (Some(from), Some(to), Some(log)));
+        Written { who: it.who, name: it.name, values, from, to, log }
+    }
 }
 
 impl Space {
@@ -117,6 +156,8 @@ mod tests {
             (good.replace("[\"1\", \"2\"]", "[\"1\"]"), "fewer than two"),
             (good.replace("\"b\"", "\"a\""), "twice"),
             (good.replace("name = \"b\"", "nam = \"b\""), "nam"),
+            (good.replace("to = 64\n", ""), "b needs either values, or from and to"),
+            (good.replace("to = 64", "to = 64\nvalues = [\"1\", \"2\"]"), "b needs either"),
         ] {
             let why = Space::read(&bad).expect_err("refused");
             assert!(why.contains(word), "{word}: {why}");

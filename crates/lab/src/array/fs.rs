@@ -1,18 +1,19 @@
 //! One path to the LUNs, as a file system with a file for each.
 
+use super::medium::BLOCK;
 use super::shared::{COUNTERS, FAULT, Fault, POWER_CYCLE, Shared};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
+use loligo_block::Buf;
 use loligo_pair::fence::{SHOWN, Shown, calls};
 use loligo_pair::lun::Reply;
 use loligo_pair::reservation::Port;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -23,8 +24,6 @@ const ROOT: INodeNo = INodeNo(1);
 const FIRST: u64 = 2;
 /// Between two looks whether a silent path answers again.
 const LOOK: Duration = Duration::from_millis(10);
-/// A part of a write reaches the medium whole.
-const BLOCK: u64 = 4096;
 /// Least time between the two parts of a write that a loss of power may tear.
 const TEAR: Duration = Duration::from_millis(20);
 
@@ -62,7 +61,7 @@ impl PathFs {
     fn attr(&self, ino: INodeNo) -> Result<FileAttr, Errno> {
         let (kind, perm, size) = match ino {
             ROOT => (FileType::Directory, 0o755, 0),
-            _ => (FileType::RegularFile, 0o600, self.lun(ino)?.lun.bytes),
+            _ => (FileType::RegularFile, 0o600, self.lun(ino)?.lun.medium.bytes()),
         };
         let time = SystemTime::UNIX_EPOCH;
         Ok(FileAttr {
@@ -129,7 +128,8 @@ impl LunPath<'_> {
         work: impl Fn(Range<u64>) -> std::io::Result<()>,
     ) -> Result<(), Errno> {
         let fault = self.is_there()?;
-        let end = offset.checked_add(len).filter(|end| *end <= self.lun.bytes).ok_or(Errno::ENOSPC)?;
+        let end =
+            offset.checked_add(len).filter(|end| *end <= self.lun.medium.bytes()).ok_or(Errno::ENOSPC)?;
         let taken = self.lun.lun.lock().take_write(self.port);
         let ticket = taken.map_err(|_| refused())?;
         let begun = self.lun.lun.lock().begin_write(ticket);
@@ -153,15 +153,13 @@ impl LunPath<'_> {
         done.map_err(Errno::from)
     }
 
-    fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+    fn read(&self, offset: u64, size: u32) -> Result<Buf, Errno> {
         self.is_there()?;
         if !self.lun.lun.lock().reservations().may_read(self.port) {
             return Err(refused());
         }
-        let len = u64::from(size).min(self.lun.bytes.saturating_sub(offset));
-        let mut data = vec![0; len as usize];
-        self.lun.file.read_exact_at(&mut data, offset).map_err(Errno::from)?;
-        Ok(data)
+        let len = u64::from(size).min(self.lun.medium.bytes().saturating_sub(offset));
+        self.lun.medium.read(offset, len as usize).map_err(Errno::from)
     }
 
     fn sync(&self) -> Result<(), Errno> {
@@ -170,7 +168,7 @@ impl LunPath<'_> {
             true => {}
             false => return Err(refused()),
         }
-        self.lun.file.sync_data().map_err(Errno::from)
+        self.lun.medium.sync().map_err(Errno::from)
     }
 
     /// The return value of a reservation call.
@@ -303,8 +301,8 @@ impl Filesystem for PathFs {
         let done = self.lun(ino).and_then(|lun| {
             lun.put(offset, data.len() as u64, |part| {
                 let bytes = &data[(part.start - offset) as usize..(part.end - offset) as usize];
-                lun.lun.file.write_all_at(bytes, part.start)?;
-                if sync { lun.lun.file.sync_data() } else { Ok(()) }
+                lun.lun.medium.write(part.start, bytes)?;
+                if sync { lun.lun.medium.sync() } else { Ok(()) }
             })
         });
         match done {
@@ -326,13 +324,7 @@ impl Filesystem for PathFs {
         if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        let done = self.lun(ino).and_then(|lun| {
-            lun.put(offset, length, |part| match part.end - part.start {
-                0 => Ok(()),
-                len => Ok(rustix::fs::fallocate(&lun.lun.file, flags, part.start, len)?),
-            })
-        });
+        let done = self.lun(ino).and_then(|lun| lun.put(offset, length, |part| lun.lun.medium.discard(part)));
         answer(reply, done);
     }
 

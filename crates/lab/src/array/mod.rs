@@ -15,6 +15,7 @@
 
 mod fs;
 mod keep;
+mod medium;
 mod shared;
 mod spec;
 

@@ -1,17 +1,16 @@
 //! State that all paths of an array share, and the words by which it is shown and changed.
 
 use super::keep::{Keep, Memory};
+use super::medium::Medium;
 use super::spec::LunSpec;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use loligo_pair::lun::{Command, Counters, Defects, Lun, Reply};
 use loligo_pair::reservation::Port;
 use loligo_pair::writes::AbortId;
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 /// The attribute with the counters, as JSON.
@@ -46,8 +45,7 @@ pub struct Fault {
 pub(super) struct Shared {
     /// The name of its file on each mount.
     pub(super) name: String,
-    pub(super) file: File,
-    pub(super) bytes: u64,
+    pub(super) medium: Medium,
     paths: Arc<Vec<String>>,
     pub(super) lun: Mutex<Lun>,
     keep: Mutex<Keep>,
@@ -62,7 +60,7 @@ impl Shared {
     /// # Errors
     /// If its files cannot be used, or it was served by other paths.
     pub(super) fn open(spec: &LunSpec, paths: Arc<Vec<String>>, defects: Defects) -> Result<Shared> {
-        let (file, bytes) = open(&spec.backing, spec.size)?;
+        let medium = Medium::open(&spec.backing, spec.size)?;
         let (keep, memory) = Keep::open(&Keep::beside(&spec.backing))?;
         let Memory { paths: had, mut reservations, counters } =
             memory.unwrap_or_else(|| Memory { paths: paths.to_vec(), ..Memory::default() });
@@ -77,8 +75,7 @@ impl Shared {
         let counters = ports.filter_map(|(n, name)| Some((Port(n as u32), *counters.get(name)?))).collect();
         let shared = Shared {
             name: spec.name.clone(),
-            file,
-            bytes,
+            medium,
             paths,
             lun: Mutex::new(Lun::new(reservations, defects).with_counters(counters)),
             keep: Mutex::new(keep),
@@ -160,21 +157,4 @@ impl Shared {
     pub(super) fn counters(&self) -> BTreeMap<&str, Counters> {
         self.by_path(&self.lun.lock())
     }
-}
-
-/// The file `backing` and its bytes.
-fn open(backing: &Path, size: Option<u64>) -> Result<(File, u64)> {
-    let name = backing.display();
-    let is_there = backing.exists();
-    if !is_there && size.is_none() {
-        bail!("{name} does not exist: give --size, or --lun NAME=FILE:SIZE, to make it");
-    }
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(backing);
-    let file = file.with_context(|| format!("{name} cannot be opened"))?;
-    if let Some(size) = size.filter(|_| !is_there) {
-        file.set_len(size).with_context(|| format!("{name} cannot be made {size} bytes long"))?;
-    }
-    let bytes = file.metadata().with_context(|| format!("{name} cannot be looked at"))?.len();
-    ensure!(bytes > 0, "{name} is empty: remove it, and give its size to make it");
-    Ok((file, bytes))
 }
