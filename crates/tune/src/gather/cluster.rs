@@ -2,7 +2,7 @@
 
 use super::asked::{Asked, ask, by_id, command, major};
 use super::{images, osds};
-use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, HostsOf, Pool, Setting, Unknown};
+use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, HostsOf, Osd, Pool, Setting, Unknown};
 use crate::plan::{is_of, is_same};
 use crate::rules::OptionTable;
 use loligo_ceph::commands::{CommandClient, Recipient};
