@@ -199,8 +199,9 @@ fn a_disk_behind_a_cache_gets_the_capacity_that_it_has() {
     let dump = site.dump();
     // The figure of a bare disk, and not of what the OSD stands on (mistake 7).
     let runs = |key: &str| {
-        let out = good(site.lab.sh(&format!("ceph config show osd.0 {key}")));
-        String::from_utf8_lossy(&out.stdout).trim().parse::<f64>().expect("a number")
+        let out = good(site.lab.sh(&format!("ceph tell osd.0 config get {key}")));
+        let said: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        said[key].as_str().and_then(|it| it.parse::<f64>().ok()).expect("a number")
     };
     let both = || (runs("osd_mclock_max_capacity_iops_hdd"), runs("osd_mclock_max_sequential_bandwidth_hdd"));
     let bare = both();
