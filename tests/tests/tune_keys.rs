@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 /// Caps as docs/tuning.md has them.
 const LOOK: &str = "mon 'allow r' mgr 'allow r' osd 'allow *'";
-const CHANGE: &str = "mon 'allow rw' mgr 'allow rw' osd 'allow *'";
+const CHANGE: &str = "mon 'allow rw, allow service config-key rw' mgr 'allow rw' osd 'allow *'";
 
 struct Site {
     lab: Lab,
@@ -80,7 +80,7 @@ fn documented_caps_are_enough_and_missing_ones_are_named() {
     let refused = site.tune("look", &apply);
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && words.contains("ceph auth caps client.look mon 'allow rw'"),
+        !refused.status.success() && words.contains("ceph auth caps client.look mon 'allow rw, "),
         "{words}"
     );
     assert!(site.is_set());

@@ -34,7 +34,7 @@ impl std::fmt::Display for Recipient {
 /// Caps of a client that looks, as `ceph auth` takes them. An OSD answers most commands to `allow *` alone.
 pub const CAPS_TO_LOOK: &str = "mon 'allow r' mgr 'allow r' osd 'allow *'";
 /// Caps of a client that changes options, too.
-pub const CAPS_TO_CHANGE: &str = "mon 'allow rw' mgr 'allow rw' osd 'allow *'";
+pub const CAPS_TO_CHANGE: &str = "mon 'allow rw, allow service config-key rw' mgr 'allow rw' osd 'allow *'";
 
 /// A client that asks and tells daemons, and has no image.
 #[derive(Debug)]
@@ -193,7 +193,11 @@ mod tests {
     #[test]
     fn a_refusal_for_want_of_caps_names_them() {
         let of = |errno: i32| with_caps(CephError::call("asking osd.0", -errno), "client.x").to_string();
-        assert!(of(libc::EACCES).contains("ceph auth caps client.x mon 'allow rw'"), "{}", of(libc::EACCES));
+        assert!(
+            of(libc::EACCES).contains("ceph auth caps client.x mon 'allow rw, allow service config-key rw'"),
+            "{}",
+            of(libc::EACCES)
+        );
         assert!(!of(libc::EINVAL).contains("auth caps"));
     }
 }
