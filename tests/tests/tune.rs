@@ -2,7 +2,7 @@
 
 use loligo_tests::lab::{Lab, good, until};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::{installed, pairs, skip};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -214,6 +214,30 @@ fn nobody_is_loaded_unasked(lab: &Lab) {
     assert!(complains.contains("OSDMAP_FLAGS") && complains.contains("--accept"), "{complains}");
     good(lab.sh("ceph osd unset noout"));
     assert!(refused(&["--osd", "7", "--yes"]).contains("osd.7"), "an OSD that is none");
+}
+
+#[test]
+fn a_narrow_link_on_the_way_is_found() {
+    if !pairs("MTUs on the way", &[]) {
+        return;
+    }
+    let lab = Lab::new("mtu");
+    let dir = tempfile::tempdir().expect("a folder");
+    good(lab.up(&["--osds", "1", "--replicas", "1", "--osd-size", "3g", "--hosts", "namespaces"]));
+    let seen = || {
+        let facts = facts(&lab);
+        let nics = facts["nics"].as_array().expect("interfaces").clone();
+        let nic = nics.into_iter().find(|nic| nic["role"] == "both").expect("an interface of the cluster");
+        let plan = plan(dir.path(), &facts);
+        let finds = plan["findings"].as_array().expect("findings").iter().any(|it| it["rule"] == "NET-12");
+        (nic["mtu"].as_i64(), nic["mtu_proven"].as_i64(), finds)
+    };
+    assert_eq!(seen(), (Some(1500), Some(1500), false));
+    good(lab.run("exec", &["--host", "osd0", "--", "ip", "link", "set", "eth0", "mtu", "1300"]));
+    let (mtu, proven, finds) = seen();
+    // A pair of virtual interfaces takes four bytes more, which a VLAN's header would need.
+    assert!(mtu == Some(1500) && (Some(1300)..=Some(1304)).contains(&proven) && finds, "{proven:?} {finds}");
+    good(lab.run("down", &[]));
 }
 
 #[test]
