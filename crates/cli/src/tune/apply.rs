@@ -385,13 +385,11 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
 }
 
-/// Rules that are so already, each with its places, and those that are left.
-fn split(
-    rules: &Rules,
-    facts: &Facts,
-    plan: &Plan,
-    named: &[String],
-) -> Result<(BTreeMap<String, Vec<String>>, Vec<String>)> {
+/// Rules with the places that are as they say.
+type Standing = BTreeMap<String, Vec<String>>;
+
+/// Rules that are so already, and those that are left.
+fn split(rules: &Rules, facts: &Facts, plan: &Plan, named: &[String]) -> Result<(Standing, Vec<String>)> {
     let (mut so, mut left) = (BTreeMap::new(), Vec::new());
     for name in named {
         let is_proposed = plan.proposals.iter().any(|it| it.rule.eq_ignore_ascii_case(name));
