@@ -261,9 +261,12 @@ impl Filesystem for PathFs {
         }
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // Without both, direct writes hold the kernel's lock of the file one after the other.
+        let direct = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_DIRECT_IO;
+        let how = if flags.0 & libc::O_DIRECT != 0 { direct } else { FopenFlags::empty() };
         match self.lun(ino) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES),
+            Ok(_) => reply.opened(FileHandle(0), how),
             Err(why) => reply.error(why),
         }
     }
