@@ -2,8 +2,8 @@
 
 use loligo_tests::lab::{Lab, good, until};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
-use serde_json::Value;
+use loligo_tests::skip::{installed, pairs, skip};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -119,6 +119,124 @@ fn leftovers_on_a_real_cluster_are_seen_with_their_source() {
     let refused = tune(&["plan", "--conf", &conf, "--keyring", &keyring.display().to_string()]);
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && why.contains("--keyring"), "{why}");
+    good(lab.run("down", &[]));
+}
+
+/// Rules of a plan whose facts are missing.
+fn unknown(plan: &Value) -> Vec<String> {
+    let all = plan["unknown"].as_array().expect("unknown").iter();
+    all.map(|it| it["rule"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn caches_under_osds_are_seen_and_rules_can_tell() {
+    if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
+        return skip(
+            "caches under OSDs",
+            "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
+        );
+    }
+    let lab = Lab::new("caches");
+    let dir = tempfile::tempdir().expect("a folder");
+    good(lab.up(&["--osds", "2", "--replicas", "2", "--osd-size", "3g", "--cache", "256m"]));
+    good(lab.sh("rbd create rbd/a --size 1G --object-size 1M; \
+         rbd config image set rbd/a rbd_qos_iops_limit 100; \
+         rbd config image set rbd/a rbd_persistent_cache_path /secret"));
+    let seen = facts(&lab);
+    let (osd, cache) = (&seen["osds"][0], &seen["caches"][0]);
+    assert_eq!((&osd["cache"]["kind"], &osd["cache"]["mode"]), (&"loligo".into(), &"wb".into()), "{osd}");
+    let size = cache["bytes"].as_i64().expect("a size");
+    assert!(cache["on_osd"] == true && cache["shared_by"] == 2 && size > 128 << 20, "{cache}");
+    let core = lab.dir.join("disk.0").display().to_string();
+    assert!(cache["core"] == core.as_str() && cache["line_size"] == 4096, "{cache}");
+    assert!(osd["sharding"].as_str().is_some_and(|it| it.contains("O-0")), "{osd}");
+    assert!(osd["plugins"]["compressors"].to_string().contains("snappy"), "{}", osd["plugins"]);
+    let host = &seen["hosts"][0];
+    assert!(host["mons"] == 1 && host["mgrs"] == 1 && host["other_bytes"].as_i64() > Some(0), "{host}");
+    let image = &seen["images"][0];
+    assert!(image["order"] == 20 && image["qos"] == true && image["mirrored"] == false, "{image}");
+    assert!(image["overrides"].to_string().contains("rbd_qos_iops_limit=100 (image)"), "{image}");
+
+    // Rules can tell more with these facts than without.
+    let mut less = seen.clone();
+    for key in ["cache", "plugins", "sharding", "log_errors"] {
+        for osd in less["osds"].as_array_mut().expect("OSDs") {
+            osd.as_object_mut().expect("an OSD").remove(key);
+        }
+    }
+    for disk in less["disks"].as_array_mut().expect("disks") {
+        disk.as_object_mut().expect("a disk").remove("plp");
+    }
+    let (with, without) = (unknown(&plan(dir.path(), &seen)), unknown(&plan(dir.path(), &less)));
+    println!(
+        "unknown: {} {with:?}, without caches, plugins and protection {} {without:?}",
+        with.len(),
+        without.len()
+    );
+    for rule in ["BLK-01", "BLK-11", "KV-08", "KV-28", "KV-04"] {
+        assert!(!with.iter().any(|it| it == rule), "{rule}: {with:?}");
+    }
+    assert!(with.len() + 5 <= without.len(), "{with:?} {without:?}");
+
+    // What is said of a bare disk does not contradict a cache.
+    let mut cached = seen.clone();
+    cached["disks"][0]["read_ahead_kb"] = 4096.into();
+    let mut bare = cached.clone();
+    bare["osds"].as_array_mut().expect("OSDs").iter_mut().for_each(|it| it["cache"] = json!({"kind": ""}));
+    let says = |facts: &Value| proposal(&plan(dir.path(), facts), "BLK-11").is_some();
+    assert_eq!((says(&bare), says(&cached)), (true, false));
+
+    nobody_is_loaded_unasked(&lab);
+    let anonymous = good(tune(&[
+        "facts",
+        "--conf",
+        &lab.dir.join("ceph.conf").display().to_string(),
+        "--anonymous",
+        "--json",
+    ]));
+    let text = String::from_utf8_lossy(&anonymous.stdout).into_owned();
+    assert!(!text.contains(&core) && !text.contains("disk0") && !text.contains("/secret"), "{text}");
+    good(lab.run("down", &[]));
+}
+
+/// OSDs are not loaded without a word, nor on a cluster that complains.
+fn nobody_is_loaded_unasked(lab: &Lab) {
+    let conf = lab.dir.join("ceph.conf").display().to_string();
+    let refused = |more: &[&str]| {
+        let out = tune(&[&["facts", "--measure", "--conf", &conf], more].concat());
+        assert_eq!(out.status.code(), Some(3), "{out:?}");
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let asked = refused(&[]);
+    assert!(asked.contains("2 OSDs write") && asked.contains("--yes"), "{asked}");
+    good(lab.sh("ceph osd set noout"));
+    let complains = refused(&["--yes"]);
+    assert!(complains.contains("OSDMAP_FLAGS") && complains.contains("--accept"), "{complains}");
+    good(lab.sh("ceph osd unset noout"));
+    assert!(refused(&["--osd", "7", "--yes"]).contains("osd.7"), "an OSD that is none");
+}
+
+#[test]
+fn a_narrow_link_on_the_way_is_found() {
+    if !pairs("MTUs on the way", &[]) {
+        return;
+    }
+    let lab = Lab::new("mtu");
+    let dir = tempfile::tempdir().expect("a folder");
+    good(lab.up(&["--osds", "1", "--replicas", "1", "--osd-size", "3g", "--hosts", "namespaces"]));
+    let seen = || {
+        let facts = facts(&lab);
+        let nics = facts["nics"].as_array().expect("interfaces").clone();
+        let nic = nics.into_iter().find(|nic| nic["role"] == "both").expect("an interface of the cluster");
+        let plan = plan(dir.path(), &facts);
+        let finds = plan["findings"].as_array().expect("findings").iter().any(|it| it["rule"] == "NET-12");
+        (nic["mtu"].as_i64(), nic["mtu_proven"].as_i64(), finds)
+    };
+    assert_eq!(seen(), (Some(1500), Some(1500), false));
+    good(lab.run("exec", &["--host", "osd0", "--", "ip", "link", "set", "eth0", "mtu", "1300"]));
+    let (mtu, proven, finds) = seen();
+    // A pair of virtual interfaces takes four bytes more, which a VLAN's header would need.
+    assert!(mtu == Some(1500) && (Some(1300)..=Some(1304)).contains(&proven) && finds, "{proven:?} {finds}");
     good(lab.run("down", &[]));
 }
 

@@ -31,7 +31,7 @@ const DATABASE: &str = "
     ceph config set osd osd_scrub_sleep 0.1
     ceph config set osd osd_snap_trim_sleep 2";
 
-/// The rules that find them. Mistake 3 has a test of its own; 7 needs a cache.
+/// The rules that find them. Mistakes 3 and 7 have tests of their own.
 const RULES: [(&str, &[u8]); 9] = [
     ("OSD-18", &[1, 2]),
     ("OSD-20", &[8]),
@@ -189,4 +189,45 @@ fn reservers_with_a_number_that_nobody_set_are_mended() {
     assert_eq!(site.backfills(), [1, 1, 1]);
     good(site.tune(&["rollback"]));
     assert_eq!((site.dump(), site.backfills()), (dump, vec![8, 8, 8]));
+}
+
+#[test]
+fn a_disk_behind_a_cache_gets_the_capacity_that_it_has() {
+    let Some(number) = release("the capacity of a disk behind a cache") else { return };
+    let site = Site { lab: Lab::new("cached"), state: tempfile::tempdir().expect("a folder") };
+    good(site.lab.up(&["--osds", "2", "--replicas", "2", "--osd-size", "3g", "--cache", "256m"]));
+    let dump = site.dump();
+    // The figure of a bare disk, and not of what the OSD stands on (mistake 7).
+    let runs = |key: &str| {
+        let out = good(site.lab.sh(&format!("ceph tell osd.0 config get {key}")));
+        let said: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        said[key].as_str().and_then(|it| it.parse::<f64>().ok()).expect("a number")
+    };
+    let both = || (runs("osd_mclock_max_capacity_iops_hdd"), runs("osd_mclock_max_sequential_bandwidth_hdd"));
+    let bare = both();
+    assert_eq!(bare.0, 315.0);
+    assert!(!site.proposed().contains(&"CAS-10".to_owned()), "nobody measured");
+
+    let measured = site.state.path().join("measured.json");
+    let conf = site.lab.dir.join("ceph.conf");
+    let mut command = Command::new(program());
+    command.args(["tune", "facts", "--measure", "--osd", "0", "--yes", "--json", "--conf"]).arg(conf);
+    std::fs::write(&measured, good(command.output().expect("the program runs")).stdout).expect("a file");
+    let facts: Value = serde_json::from_slice(&std::fs::read(&measured).expect("a file")).expect("JSON");
+    let osd = &facts["osds"][0];
+    println!("Ceph {number}: {} behind {}", osd["measured"], osd["cache"]);
+    assert!(
+        osd["cache"]["kind"] == "loligo" && osd["measured"]["iops"].as_f64() > Some(315.0 * 1.5),
+        "{osd}"
+    );
+
+    let given = ["--measured", measured.to_str().expect("a path")];
+    let done = site.json(&[&["apply", "--rule", "CAS-10", "--yes"], &given[..]].concat());
+    assert_eq!(done["steps"].as_array().map(Vec::len), Some(3), "{done}");
+    let (iops, bandwidth) = both();
+    assert!(iops > 315.0 && iops <= 1260.0 && bandwidth != bare.1, "{iops} {bandwidth}");
+    let plan = site.json(&[&["plan"], &given[..]].concat());
+    assert!(!plan["proposals"].to_string().contains("CAS-10"), "{}", plan["proposals"]);
+    good(site.tune(&["rollback"]));
+    assert_eq!((site.dump(), both()), (dump, bare));
 }

@@ -14,6 +14,11 @@ impl HostFiles {
         HostFiles { root: root.to_owned() }
     }
 
+    /// True for the host that this program runs on: its processes can be asked, too. A recorded tree stands still.
+    pub fn are_live(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// The place of that host's `path`.
     pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();

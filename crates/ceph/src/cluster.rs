@@ -16,6 +16,8 @@ use std::time::Duration;
 const FSID: usize = 37;
 /// Seconds after which a monitor or OSD that does not answer makes an inspection fail.
 const PATIENCE: &str = "15";
+/// The same while an OSD measures itself: thousands of writes to a slow disk, and files of 400 MiB before them.
+const PATIENCE_WITH_BENCHMARKS: &str = "180";
 /// Seconds for which the cluster refuses an instance that was fenced: longer than any host may sleep and come back.
 const FENCED: u32 = 864_000;
 /// The same for a client of our own that is about to end: longer than its end takes.
@@ -74,6 +76,8 @@ const VALUE: usize = 256;
 pub enum Purpose {
     /// To look: it gives up where nobody answers.
     Look,
+    /// The same, and to have OSDs measure themselves, which takes minutes.
+    Measure,
     /// To ask and tell the monitors: it goes to another where one says nothing, within about a second.
     Ask,
     /// To read and write as any client does: it waits as long as it takes, and nothing keeps it from sending.
@@ -84,6 +88,13 @@ pub enum Purpose {
         /// Attempts of 5 s.
         quiesce_attempts: u32,
     },
+}
+
+impl Purpose {
+    /// Nothing of an image is owned or written.
+    fn is_to_look(self) -> bool {
+        matches!(self, Purpose::Look | Purpose::Measure)
+    }
 }
 
 /// One client instance of a cluster. Fencing hits the whole instance, so each image that is written gets its own.
@@ -118,7 +129,7 @@ impl Cluster {
         if let Some(keyring) = &spec.keyring {
             cluster.set("keyring", &keyring.display().to_string())?;
         }
-        for (option, value) in NEEDED.into_iter().filter(|(o, _)| *o != BREAKS || purpose != Purpose::Look) {
+        for (option, value) in NEEDED.into_iter().filter(|(o, _)| *o != BREAKS || !purpose.is_to_look()) {
             match cluster.set(option, value) {
                 // A release that does not know it does not do it.
                 Err(e) if e.errno() == Some(libc::ENOENT) => {}
@@ -127,13 +138,14 @@ impl Cluster {
         }
         cluster.set("client_mount_timeout", PATIENCE)?;
         match purpose {
-            Purpose::Look => {
+            Purpose::Look | Purpose::Measure => {
                 for (option, value) in MAP_AFTER {
                     cluster.set(option, value)?;
                 }
-                for option in ["rados_mon_op_timeout", "rados_osd_op_timeout"] {
-                    cluster.set(option, PATIENCE)?;
-                }
+                cluster.set("rados_mon_op_timeout", PATIENCE)?;
+                let is_look = purpose == Purpose::Look;
+                let of_osds = if is_look { PATIENCE } else { PATIENCE_WITH_BENCHMARKS };
+                cluster.set("rados_osd_op_timeout", of_osds)?;
             }
             Purpose::Ask => {
                 for (option, value) in HURRY {
@@ -168,7 +180,7 @@ impl Cluster {
         // SAFETY: the handle is live.
         let connect = || unsafe { (lib.rados_connect)(cluster.handle) };
         let code = match purpose {
-            Purpose::Look | Purpose::Ask | Purpose::Use => fence::unfenced(connect),
+            Purpose::Look | Purpose::Measure | Purpose::Ask | Purpose::Use => fence::unfenced(connect),
             Purpose::Own { .. } if is_left_out(Step::Silence) => fence::unfenced(connect),
             Purpose::Own { .. } => {
                 let (code, fence) = Fence::around(connect, OPENING).map_err(|why| unfenceable(&why))?;

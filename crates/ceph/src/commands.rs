@@ -4,6 +4,7 @@ use crate::CephError;
 use crate::advisory_lock::AdvisoryLock;
 use crate::cluster::{Cluster, Purpose, text};
 use crate::spec::ImageSpec;
+use crate::survey::{self, SurveyedImage};
 use serde_json::Value;
 use std::path::Path;
 use std::ptr::{null, null_mut};
@@ -30,9 +31,18 @@ impl std::fmt::Display for Recipient {
     }
 }
 
+/// Caps of a client that looks, as `ceph auth` takes them. An OSD answers most commands to `allow *` alone.
+pub const CAPS_TO_LOOK: &str = "mon 'allow r' mgr 'allow r' osd 'allow *'";
+/// Caps of a client that changes options, too.
+pub const CAPS_TO_CHANGE: &str = "mon 'allow rw, allow service config-key rw' mgr 'allow rw' osd 'allow *'";
+
 /// A client that asks and tells daemons, and has no image.
 #[derive(Debug)]
-pub struct CommandClient(Arc<Cluster>);
+pub struct CommandClient {
+    cluster: Arc<Cluster>,
+    /// `client.admin`.
+    name: String,
+}
 
 impl CommandClient {
     /// Connects by the configuration `conf` as `name` (`client.admin`). It gives up after 15 s where nobody answers.
@@ -40,16 +50,46 @@ impl CommandClient {
     /// # Errors
     /// If Ceph's libraries are missing, the configuration cannot be read, or no monitor lets the client in.
     pub fn connect(conf: &Path, name: &str, keyring: Option<&Path>) -> Result<CommandClient, CephError> {
+        CommandClient::of(conf, name, keyring, Purpose::Look)
+    }
+
+    /// The same, with three minutes for the answer of an OSD: it may be asked to measure itself.
+    ///
+    /// # Errors
+    /// As those of [`CommandClient::connect`].
+    pub fn connect_to_measure(
+        conf: &Path,
+        name: &str,
+        keyring: Option<&Path>,
+    ) -> Result<CommandClient, CephError> {
+        CommandClient::of(conf, name, keyring, Purpose::Measure)
+    }
+
+    fn of(
+        conf: &Path,
+        name: &str,
+        keyring: Option<&Path>,
+        purpose: Purpose,
+    ) -> Result<CommandClient, CephError> {
         let spec = ImageSpec::of_none(conf, name, keyring);
-        Ok(CommandClient(Arc::new(Cluster::connect(&spec, Purpose::Look)?)))
+        let name = format!("client.{}", name.trim_start_matches("client."));
+        Ok(CommandClient { cluster: Arc::new(Cluster::connect(&spec, purpose)?), name })
     }
 
     /// Sends a command, and gives the answer's text. Any thread may, and several at once.
     ///
     /// # Errors
-    /// If nobody answers within 15 s, or the daemon refuses; the error has its words.
+    /// If nobody answers within 15 s, or the daemon refuses; the error has its words. One for want of caps names them.
     pub fn send(&self, to: Recipient, command: &Value) -> Result<String, CephError> {
-        self.0.command(to, &command.to_string())
+        self.cluster.command(to, &command.to_string()).map_err(|why| with_caps(why, &self.name))
+    }
+
+    /// Looks at the first `limit` images of a pool; the number of all is beside them.
+    ///
+    /// # Errors
+    /// If there is no such pool, or the client may not read it.
+    pub fn images(&self, pool: &str, limit: usize) -> Result<(Vec<SurveyedImage>, usize), CephError> {
+        survey::images(&self.cluster, pool, limit)
     }
 
     /// The lock `name` on `object` of a pool's namespace, to be taken as `cookie`, which says to others who holds it.
@@ -64,7 +104,22 @@ impl CommandClient {
         name: &str,
         cookie: &str,
     ) -> Result<AdvisoryLock, CephError> {
-        AdvisoryLock::new(self.0.pool(pool, namespace)?, object, name, cookie)
+        AdvisoryLock::new(self.cluster.pool(pool, namespace)?, object, name, cookie)
+    }
+}
+
+/// The error with the caps that its client lacks, if it is for want of them.
+fn with_caps(why: CephError, name: &str) -> CephError {
+    match why {
+        CephError::Call { what, errno: libc::EACCES, text } => CephError::Call {
+            what,
+            errno: libc::EACCES,
+            text: format!(
+                "{text}. The key of {name} lacks caps. To look: \"ceph auth caps {name} {CAPS_TO_LOOK}\"; to change: \"ceph auth caps \
+                 {name} {CAPS_TO_CHANGE}\""
+            ),
+        },
+        other => other,
     }
 }
 
@@ -128,5 +183,21 @@ impl Cluster {
         }
         // Some commands say their answer as a message.
         Ok(if answer.is_empty() { said } else { answer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_want_of_caps_names_them() {
+        let of = |errno: i32| with_caps(CephError::call("asking osd.0", -errno), "client.x").to_string();
+        assert!(
+            of(libc::EACCES).contains("ceph auth caps client.x mon 'allow rw, allow service config-key rw'"),
+            "{}",
+            of(libc::EACCES)
+        );
+        assert!(!of(libc::EINVAL).contains("auth caps"));
     }
 }

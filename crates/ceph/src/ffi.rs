@@ -72,6 +72,24 @@ pub(crate) struct ImageInfo {
     pub(crate) parent_name: [c_char; 96],
 }
 
+/// `rbd_image_spec_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListedImage {
+    pub(crate) id: *mut c_char,
+    pub(crate) name: *mut c_char,
+}
+
+/// `rbd_mirror_image_info_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MirrorInfo {
+    pub(crate) global_id: *mut c_char,
+    /// `rbd_mirror_image_state_t`.
+    pub(crate) state: c_int,
+    pub(crate) primary: bool,
+}
+
 macro_rules! table {
     ($($library:literal => $($name:ident ( $($arg:ty),* ) $(-> $ret:ty)?;)+)+) => {
         /// Both libraries, with what is used of them.
@@ -210,6 +228,11 @@ table! {
     rbd_get_flags(ImageT, *mut u64) -> c_int;
     rbd_get_stripe_unit(ImageT, *mut u64) -> c_int;
     rbd_get_stripe_count(ImageT, *mut u64) -> c_int;
+    rbd_list2(IoCtxT, *mut ListedImage, *mut usize) -> c_int;
+    rbd_image_spec_list_cleanup(*mut ListedImage, usize);
+    rbd_get_parent_info(ImageT, *mut c_char, usize, *mut c_char, usize, *mut c_char, usize) -> c_int;
+    rbd_mirror_image_get_info(ImageT, *mut MirrorInfo, usize) -> c_int;
+    rbd_mirror_image_get_info_cleanup(*mut MirrorInfo);
     rbd_get_old_format(ImageT, *mut u8) -> c_int;
     rbd_get_id(ImageT, *mut c_char, usize) -> c_int;
     rbd_get_data_pool_id(ImageT) -> i64;

@@ -2,6 +2,7 @@
 
 mod apply;
 mod from;
+mod measure;
 mod partition;
 mod search;
 mod text;
@@ -12,11 +13,12 @@ mod watch;
 use crate::outcome::show;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use from::{From, PurposeArgs, gather, read, this_host};
+use from::{From, PurposeArgs, connect, gather, gather_from, read, this_host};
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_log::out;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,6 +35,9 @@ use std::process::ExitCode;
   Gather now, and plan elsewhere:
     loligo tune facts --host n1 --json > facts.json
     loligo tune plan --facts facts.json
+  Measure disks and OSDs once, and plan with those figures:
+    loligo tune facts --measure --json > measured.json
+    loligo tune plan --measured measured.json
   Read what a rule says, and why:
     loligo tune explain MEM-01
   Look at what would be done, do it, and take it back:
@@ -74,9 +79,14 @@ struct FactsArgs {
     /// Gather facts of this host alone; other hosts are asked by this
     #[arg(long, conflicts_with_all = ["hosts", "anonymous", "no_cluster"])]
     this_host: bool,
+    /// With --this-host: the address of an OSD elsewhere, to which packets of full length are sent
+    #[arg(long = "probe", value_name = "ADDRESS", hide = true, requires = "this_host")]
+    probes: Vec<IpAddr>,
     /// Leave out names of hosts, pools, images and clients, addresses and paths
     #[arg(long)]
     anonymous: bool,
+    #[command(flatten)]
+    measure: measure::MeasureArgs,
     /// Print JSON: the whole document
     #[arg(long)]
     json: bool,
@@ -91,7 +101,7 @@ struct PlanArgs {
     #[command(flatten)]
     from: From,
     /// Use these facts, as 'loligo tune facts --json' wrote them; nobody is asked
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "no_cluster", "conf", "keyring"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "no_cluster", "conf", "keyring", "measured"])]
     facts: Option<PathBuf>,
     #[command(flatten)]
     purpose: PurposeArgs,
@@ -149,10 +159,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 fn facts(a: &FactsArgs) -> Result<()> {
     if a.this_host {
-        let report = this_host(&a.from);
+        let mut report = this_host(&a.from, &a.probes);
+        if a.measure.measure {
+            measure::this(&a.measure, &mut report)?;
+        }
         return show(a.json, &report, || out!("{}", text::report(&report)));
     }
-    let facts = gather(&a.from, &Rules::new()?)?;
+    let client = if a.from.no_cluster { None } else { Some(connect(&a.from)?) };
+    let (mut facts, remotes) = gather_from(&a.from, client.as_ref(), &Rules::new()?)?;
+    if a.measure.measure {
+        measure::all(&a.measure, &a.from, &mut facts, &remotes)?;
+    }
     let facts = if a.anonymous { facts.anonymous() } else { facts };
     show(a.json, &facts, || out!("{}", text::facts(&facts)))
 }

@@ -182,7 +182,7 @@ mod tests {
             state,
             app: None,
         });
-        let text = text(&Scrape { volumes: volumes.into(), pair: None });
+        let text = text(&Scrape { volumes: volumes.into(), ..Scrape::default() });
         for row in [
             "# TYPE loligo_volume_state gauge",
             "loligo_volume_state{volume=\"a\",state=\"waiting\"} 1",
@@ -230,7 +230,7 @@ mod tests {
             luns: Vec::new(),
         };
         let told = Told { roles: [(RoleName::Dual, 2)].into(), alarms: 1 };
-        let text = text(&Scrape { volumes: Vec::new(), pair: Some(PairNumbers { status, told }) });
+        let text = text(&Scrape { pair: Some(PairNumbers { status, told }), ..Scrape::default() });
         for row in [
             "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"DUAL\"} 1",
             "loligo_pair_role{pair=\"n0\",side=\"a\",role=\"NORMAL\"} 0",

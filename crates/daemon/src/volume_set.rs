@@ -448,6 +448,7 @@ mod tests {
             memory,
             volumes,
             pair: None,
+            tune: None,
         };
         daemon.begin(&Sections::load(&config_path).unwrap()).unwrap();
         // Nobody comes from here on.

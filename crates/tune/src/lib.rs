@@ -6,6 +6,7 @@ pub mod cpus;
 pub mod expression;
 pub mod facts;
 pub mod gather;
+pub mod measure;
 pub mod partition;
 pub mod plan;
 pub mod rules;

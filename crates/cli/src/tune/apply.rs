@@ -17,7 +17,7 @@ use loligo_tune::apply::{
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
-use loligo_tune::plan::{Plan, Purpose};
+use loligo_tune::plan::{Plan, Purpose, already};
 use loligo_tune::rules::{Risk, Rules};
 use serde::Serialize;
 use serde_json::json;
@@ -308,7 +308,7 @@ pub(super) struct Prepared {
 
 /// Looks at everything; refuses where a run could not be made safely.
 pub(super) fn prepare(from: &From, with: &With, client: &CommandClient, rules: &Rules) -> Result<Prepared> {
-    let (facts, remotes) = gather_from(from, Some(client), rules);
+    let (facts, remotes) = gather_from(from, Some(client), rules)?;
     let hosts = hosts(from, &with.remote_conf, remotes);
     let accepted: BTreeSet<String> = with.accepted.iter().cloned().collect();
     let fsid = is_fit(&facts, &Health::ask(client).map_err(said)?, &accepted)?;
@@ -351,7 +351,12 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     let purpose = a.common.purpose.purpose();
     let plan = Plan::new(&rules, facts, purpose)?;
     is_known(&rules, &a.rules)?;
-    let choice = Choice { rules: a.rules.clone(), risk: a.common.risk.risk(), weaken: a.weaken };
+    let (so, named) = split(&rules, facts, &plan, &a.rules)?;
+    if named.is_empty() && !so.is_empty() {
+        let what = json!({"steps": [], "by_hand": [], "already": so, "done": false});
+        return a.common.json.done(what, || out!("{}", text::so_already(&so)));
+    }
+    let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
     let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
     let hands = Hands { client: &client, hosts };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
@@ -378,6 +383,24 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+/// Rules with the places that are as they say.
+type Standing = BTreeMap<String, Vec<String>>;
+
+/// Rules that are so already, and those that are left.
+fn split(rules: &Rules, facts: &Facts, plan: &Plan, named: &[String]) -> Result<(Standing, Vec<String>)> {
+    let (mut so, mut left) = (BTreeMap::new(), Vec::new());
+    for name in named {
+        let is_proposed = plan.proposals.iter().any(|it| it.rule.eq_ignore_ascii_case(name));
+        let places = if is_proposed { Vec::new() } else { already(rules, facts, plan.purpose, name)? };
+        if places.is_empty() {
+            left.push(name.clone());
+        } else {
+            so.insert(name.to_uppercase(), places);
+        }
+    }
+    Ok((so, left))
 }
 
 /// The error of a comparison. An interrupt keeps its exit status.
@@ -423,7 +446,7 @@ pub(super) fn reaches_all<'a>(
 pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let client = changing(&a.from)?;
     let lock = Lock::take(&client).map_err(Ended::refused)?;
-    let (facts, remotes) = gather_from(&a.from, Some(&client), &Rules::new()?);
+    let (facts, remotes) = gather_from(&a.from, Some(&client), &Rules::new()?)?;
     let Some(fsid) = facts.cluster.fsid.clone() else {
         return refuse("the cluster does not say its id: 'ceph status' says more");
     };

@@ -2,17 +2,22 @@
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use loligo_ceph::commands::CommandClient;
+use loligo_ceph::commands::{CAPS_TO_LOOK, CommandClient};
 use loligo_client::outcome::Ended;
 use loligo_osd::cluster::Access;
 use loligo_tune::facts::{Facts, Unseen, VERSION};
 use loligo_tune::gather::remote::Remote;
 use loligo_tune::gather::{self, HostReport};
+use loligo_tune::measure::take_over;
 use loligo_tune::plan::Purpose;
 use loligo_tune::rules::{Goal, Rules, Workload};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Addresses of OSDs that packets are sent to at most, for the MTU on the way.
+const PROBED: usize = 32;
 
 /// The sources of facts.
 #[derive(Debug, clap::Args)]
@@ -41,6 +46,9 @@ pub(super) struct From {
     /// The folder of this host's files: a recorded tree of another machine with its proc and sys
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(super) root: PathBuf,
+    /// Take figures of disks and OSDs from here, as 'loligo tune facts --measure --json' wrote them
+    #[arg(long, value_name = "FILE")]
+    pub(super) measured: Option<PathBuf>,
 }
 
 /// What a plan is for.
@@ -99,17 +107,19 @@ impl PurposeArgs {
     }
 }
 
-pub(super) fn this_host(from: &From) -> HostReport {
+pub(super) fn this_host(from: &From, probes: &[IpAddr]) -> HostReport {
     let root = &from.root;
     let name = gather::host_name(root).unwrap_or_else(|| "localhost".to_owned());
-    gather::look(root, &name, &from.conf())
+    gather::look(root, &name, &from.conf(), probes)
 }
 
 /// The cluster as a client that asks and tells.
 pub(super) fn connect(from: &From) -> Result<CommandClient> {
     let conf = from.conf();
     let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
-        let mend = "check --conf, --name and --keyring, or give --no-cluster for hosts alone";
+        let key = format!("\"ceph auth get-or-create {} {CAPS_TO_LOOK}\" makes a key", from.name);
+        let mend =
+            format!("check --conf, --name and --keyring ({key}), or give --no-cluster for hosts alone");
         Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
     })?;
     Ok(client)
@@ -118,7 +128,7 @@ pub(super) fn connect(from: &From) -> Result<CommandClient> {
 /// Asks everybody that is to be asked.
 pub(super) fn gather(from: &From, rules: &Rules) -> Result<Facts> {
     let client = if from.no_cluster { None } else { Some(connect(from)?) };
-    Ok(gather_from(from, client.as_ref(), rules).0)
+    Ok(gather_from(from, client.as_ref(), rules)?.0)
 }
 
 /// The facts, and the hosts that answered over ssh, by the names that OSDs have for them.
@@ -126,13 +136,18 @@ pub(super) fn gather_from(
     from: &From,
     client: Option<&CommandClient>,
     rules: &Rules,
-) -> (Facts, BTreeMap<String, Remote>) {
+) -> Result<(Facts, BTreeMap<String, Remote>)> {
+    let measured =
+        from.measured.as_ref().map(|path| Ok::<_, anyhow::Error>((path, read(path)?))).transpose()?;
     let names: BTreeSet<String> =
         rules.iter().flat_map(|it| it.rule.options.iter().map(|option| option.name.clone())).collect();
     let mut facts = client.map_or_else(Facts::default, |client| gather::cluster(client, &names));
     facts.version = VERSION;
     facts.taken = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-    let mut reports = vec![this_host(from)];
+    let up = facts.osds.iter().filter(|osd| osd.up);
+    let probes: BTreeSet<IpAddr> = up.flat_map(|osd| [osd.front, osd.back]).flatten().collect();
+    let probes: Vec<IpAddr> = probes.into_iter().take(PROBED).collect();
+    let mut reports = vec![this_host(from, &probes)];
     let mut remotes = BTreeMap::new();
     for destination in &from.hosts {
         let remote = Remote {
@@ -140,7 +155,7 @@ pub(super) fn gather_from(
             program: from.remote_program.clone(),
             options: from.ssh_option.clone(),
         };
-        match remote.ask() {
+        match remote.ask(&probes) {
             Ok(report) => {
                 remotes.insert(report.host.name.clone(), remote);
                 reports.push(report);
@@ -149,7 +164,11 @@ pub(super) fn gather_from(
         }
     }
     gather::join(&mut facts, reports);
-    (facts, remotes)
+    if let Some((path, measured)) = measured {
+        let fail = |why| Ended::refused(format!("{}: {why}", path.display()));
+        take_over(&mut facts, &measured).map_err(fail)?;
+    }
+    Ok((facts, remotes))
 }
 
 /// Facts that were gathered before.

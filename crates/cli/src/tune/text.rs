@@ -2,11 +2,11 @@
 
 use loligo_log::one_line;
 use loligo_tune::apply::{Back, ByHand, Effect, Run, Step, Value, place};
-use loligo_tune::facts::{Facts, Host, Unseen};
+use loligo_tune::facts::{Cache, Facts, Host, Osd, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
 use loligo_tune::rules::{Evidence, Kind, Preset, Rule, Target};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The note of a rule that a release has nothing to add to.
@@ -92,7 +92,7 @@ pub(super) fn facts(facts: &Facts) -> String {
         let set = osd.options.values().filter(|setting| setting.source != "default").count();
         let _ = writeln!(
             text,
-            "osd.{:<4} {}, {}, {}, class {}, {} PGs, scheduler {}, backfills {}, tcmalloc {}; {} options set",
+            "osd.{:<4} {}, {}, {}, class {}, {} PGs, scheduler {}, backfills {}, tcmalloc {}, {}; {} options set",
             osd.id,
             osd.host,
             if osd.up { "up" } else { "down" },
@@ -102,13 +102,54 @@ pub(super) fn facts(facts: &Facts) -> String {
             some(osd.scheduler.as_ref()),
             some(osd.backfills_max),
             osd.tcmalloc.map_or("?", |it| if it { "yes" } else { "no" }),
+            of_osd(osd),
             set
         );
     }
     for it in &facts.hosts {
         text.push_str(&host(it));
     }
+    for it in &facts.caches {
+        text.push_str(&cache(it));
+    }
     text + &unseen(&facts.unseen)
+}
+
+fn cache(cache: &Cache) -> String {
+    format!(
+        "cache {} of {}: {}, mode {}, {}, {} % dirty, {} in front of {}{}\n",
+        cache.name,
+        cache.host,
+        cache.kind,
+        some(cache.mode.as_ref()),
+        cache.bytes.map_or_else(|| "?".to_owned(), bytes),
+        some(cache.dirty_percent),
+        some(cache.device.as_ref()),
+        some(cache.core.as_ref()),
+        if cache.on_osd == Some(true) { ", under an OSD" } else { "" }
+    )
+}
+
+/// The cache of an OSD, and what it measured.
+fn of_osd(osd: &Osd) -> String {
+    let cache = match &osd.cache {
+        None => "cache ?".to_owned(),
+        Some(cache) if cache.kind.is_empty() => "no cache".to_owned(),
+        Some(cache) => format!("cache {}", cache.kind),
+    };
+    let measured = osd.measured.as_ref().map_or_else(String::new, |it| {
+        format!(", measured {} IOPS and {} MiB/s", it.iops, it.bandwidth >> 20)
+    });
+    cache + &measured
+}
+
+/// Rules that were named although all is as they say.
+pub(super) fn so_already(rules: &BTreeMap<String, Vec<String>>) -> String {
+    let mut text = String::new();
+    for (rule, places) in rules {
+        let _ = writeln!(text, "{rule} is so already: {}", list_of(places));
+    }
+    text
 }
 
 fn unseen(all: &[Unseen]) -> String {

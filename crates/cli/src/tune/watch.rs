@@ -98,7 +98,7 @@ pub(super) fn watch(a: &WatchArgs) -> Result<ExitCode> {
 fn look(a: &WatchArgs, client: &CommandClient) -> Result<Seen> {
     let runs = known_runs(client, a.state.as_ref())?;
     let steps = standing(&runs);
-    let (facts, remotes) = gather_from(&a.from, Some(client), &Rules::new()?);
+    let (facts, remotes) = gather_from(&a.from, Some(client), &Rules::new()?)?;
     let hosts = hosts(&a.from, &a.remote_conf, remotes);
     let drifts = drifts(Hands { client, hosts: &hosts }, &facts, &steps);
     Ok(Seen { steps: steps.len(), drifts: drifts.into_iter().collect() })

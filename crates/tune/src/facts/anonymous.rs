@@ -45,14 +45,28 @@ impl Facts {
         }
         for (at, image) in self.images.iter_mut().enumerate() {
             (image.pool, image.name) = ("pool".to_owned(), format!("image{}", at + 1));
+            // A path may be among them.
+            image.overrides.retain(|it| !it.contains('/'));
         }
         for (at, client) in self.clients.iter_mut().enumerate() {
             (client.host, client.name) = (host(&client.host), format!("client{}", at + 1));
             client.options.retain(|name, _| is_known(name));
         }
         for (at, cache) in self.caches.iter_mut().enumerate() {
-            (cache.host, cache.name, cache.core) =
-                (host(&cache.host), format!("cache{}", at + 1), "core".to_owned());
+            let name = format!("cache{}", at + 1);
+            let of_it = self.osds.iter_mut().filter(|osd| osd.host == host(&cache.host));
+            let behind = of_it.filter_map(|osd| osd.cache.as_mut());
+            behind
+                .filter(|it| it.name.as_ref() == Some(&cache.name))
+                .for_each(|it| it.name = Some(name.clone()));
+            cache.host = host(&cache.host);
+            cache.name = name;
+            // Paths, and rules that may hold them.
+            (cache.core, cache.device, cache.io_classes) = (None, None, None);
+        }
+        let numbered = |name: &String| self.caches.iter().any(|cache| cache.name == *name);
+        for cache in self.osds.iter_mut().filter_map(|osd| osd.cache.as_mut()) {
+            cache.name = cache.name.take().filter(numbered);
         }
         // Its words may name anything.
         self.unseen.clear();
@@ -62,7 +76,9 @@ impl Facts {
 
 #[cfg(test)]
 mod tests {
-    use crate::facts::{Client, Cluster, Entry, Facts, Host, Osd, Pool, Setting, Unseen};
+    use crate::facts::{
+        Behind, Cache, Client, Cluster, Entry, Facts, Host, Image, Osd, Pool, Setting, Unseen,
+    };
 
     #[test]
     fn no_name_is_left() {
@@ -74,6 +90,9 @@ mod tests {
         };
         let osd = Osd {
             host: "secret1".into(),
+            front: Some([10, 0, 0, 1].into()),
+            cache: Some(Behind { name: Some("secret".into()), ..Behind::default() }),
+            log_errors: Some(vec!["secret".into()]),
             options: [("public_addr", "10.0.0.1"), ("osd_max_backfills", "1")]
                 .map(|(name, value)| (name.to_owned(), Setting::new(value, "file")))
                 .into(),
@@ -88,11 +107,29 @@ mod tests {
             osds: vec![osd],
             hosts: vec![Host { name: "secret2".into(), ..Host::default() }],
             pools: vec![Pool { name: "secret".into(), ..Pool::default() }],
+            images: vec![Image {
+                name: "secret".into(),
+                overrides: vec![
+                    "rbd_persistent_cache_path=/secret (image)".into(),
+                    "rbd_cache=false (pool)".into(),
+                ],
+                ..Image::default()
+            }],
+            caches: vec![Cache {
+                name: "secret".into(),
+                host: "secret1".into(),
+                core: Some("/secret".into()),
+                device: Some("/secret".into()),
+                ..Cache::default()
+            }],
             clients: vec![Client { name: "secret".into(), host: "secret3".into(), ..Client::default() }],
             unseen: vec![Unseen { what: "host secret".into(), why: "x".into() }],
             ..Facts::default()
         };
-        let text = serde_json::to_string(&facts.anonymous()).expect("JSON");
+        let facts = facts.anonymous();
+        assert_eq!(facts.osds[0].cache.as_ref().and_then(|it| it.name.as_ref()), Some(&facts.caches[0].name));
+        assert_eq!(facts.images[0].overrides, ["rbd_cache=false (pool)"]);
+        let text = serde_json::to_string(&facts).expect("JSON");
         for word in ["secret", "10.0.0.1", "mon_host"] {
             assert!(!text.contains(word), "{word}: {text}");
         }

@@ -36,6 +36,9 @@ pub struct Cluster {
     pub balancer: Option<Balancer>,
     /// Monitors.
     pub mons: Option<i64>,
+    /// Hosts of monitors and of managers, one entry for each daemon; `hosts[]` have their numbers.
+    #[serde(skip)]
+    pub hosts_of: Option<HostsOf>,
     /// Entries of the configuration database.
     pub config: Vec<Entry>,
     /// Options of monitors, managers and their modules, with their values.
@@ -50,6 +53,15 @@ pub struct Cluster {
     pub var_max: Option<f64>,
     /// Pairs of controllers that take each other over.
     pub pairs: Option<i64>,
+}
+
+/// Hosts of daemons, without their domains.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostsOf {
+    /// Of monitors.
+    pub mons: Vec<String>,
+    /// Of managers.
+    pub mgrs: Vec<String>,
 }
 
 /// The balancer of placement groups.
@@ -99,6 +111,10 @@ pub struct Unknown {
 pub struct Clients {
     /// All have the features of 18 or newer.
     pub all_reef: bool,
+    /// Connections of clients.
+    pub count: i64,
+    /// Releases whose features they have, the oldest name of each kind.
+    pub releases: Vec<String>,
 }
 
 /// A pool.
@@ -174,6 +190,12 @@ pub struct Image {
     pub features: Vec<String>,
     /// The logarithm of its object size.
     pub order: i64,
+    /// Bytes that lie together before the next object's turn comes.
+    pub stripe_unit: i64,
+    /// Objects that take turns.
+    pub stripe_count: i64,
+    /// Options that the image or its pool overrides: `rbd_cache=false (image)`.
+    pub overrides: Vec<String>,
     /// A limit on its I/O is set.
     pub qos: bool,
     /// A persistent cache of librbd is on.

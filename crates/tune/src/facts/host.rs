@@ -245,6 +245,8 @@ pub struct Disk {
     pub rotational: Option<bool>,
     /// It behaves as a spinning disk: measured.
     pub measured_rotational: Option<bool>,
+    /// The lower quartile of single random reads of 4 KiB, microseconds: measured.
+    pub measured_read_us: Option<f64>,
     /// A write of 4 KiB with a flush, microseconds: measured.
     pub measured_fsync_us: Option<f64>,
     /// The same with the disk's own cache off: measured.
@@ -320,6 +322,8 @@ pub struct Nic {
     pub irq_plan: Option<String>,
     /// Its NUMA node; -1: none.
     pub numa_node: Option<i64>,
+    /// Work that it does itself: `tso`, `gso`, `gro`, checksums.
+    pub offloads: Option<Vec<String>>,
     /// It adapts the delay of interrupts to the load.
     pub adaptive_rx: Option<bool>,
     /// The delay of an interrupt, microseconds.

@@ -10,7 +10,7 @@ mod osd;
 mod service;
 mod setting;
 
-pub use cluster::{Balancer, Clients, Cluster, Entry, Erasure, Image, Pool, Unknown};
+pub use cluster::{Balancer, Clients, Cluster, Entry, Erasure, HostsOf, Image, Pool, Unknown};
 pub use document::{Facts, Unreadable, Unseen, VERSION};
 pub use host::{
     CephBuild, Core, Crypt, Disk, Host, Irq, Kernel, Krbd, Loligod, Memory, Modules, Nic, Node, Rings,

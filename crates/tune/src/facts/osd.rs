@@ -4,6 +4,7 @@ use super::setting::Setting;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// An OSD.
 #[skip_serializing_none]
@@ -14,6 +15,15 @@ pub struct Osd {
     pub id: i64,
     /// The host that it says it runs on.
     pub host: String,
+    /// The address for clients. It is no fact of the document: rules need none, and it tells who somebody is.
+    #[serde(skip)]
+    pub front: Option<IpAddr>,
+    /// The address for other OSDs, as above.
+    #[serde(skip)]
+    pub back: Option<IpAddr>,
+    /// Its slowest heartbeat, milliseconds; `cluster.rtt_ms` is the slowest of all.
+    #[serde(skip)]
+    pub rtt_ms: Option<f64>,
     /// It is up.
     pub up: bool,
     /// It is in.
@@ -150,7 +160,8 @@ pub struct Database {
     pub slow_used: i64,
 }
 
-/// A store, as measured.
+/// A store, as measured by the OSD itself.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
@@ -159,7 +170,9 @@ pub struct Measured {
     /// Bytes a second of large writes.
     pub bandwidth: i64,
     /// The median of one write alone, microseconds.
-    pub p50_us: f64,
+    pub p50_us: Option<f64>,
+    /// Seconds since 1970 at which it was measured.
+    pub taken: Option<i64>,
 }
 
 /// Counters of an OSD.
@@ -198,13 +211,16 @@ pub struct Plugins {
 }
 
 /// The cache in front of an OSD's data device.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Behind {
-    /// `loligo`, `opencas`, `bcache`, `dm-cache`, or nothing.
+    /// `loligo`, `opencas`, `bcache`, `dm-cache`, `dm-writecache`, or nothing.
     pub kind: String,
+    /// Its name among the caches of the host.
+    pub name: Option<String>,
     /// Its size.
-    pub bytes: i64,
+    pub bytes: Option<i64>,
     /// Its mode: `wb`.
-    pub mode: String,
+    pub mode: Option<String>,
 }

@@ -53,16 +53,18 @@ pub struct Qemu {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
-    /// `loligo` or `opencas`.
+    /// `loligo`, `opencas`, `bcache`, `dm-cache` or `dm-writecache`.
     pub kind: String,
-    /// Its volume, or the number of its cache.
+    /// Its volume, its device, or the number of its cache.
     pub name: String,
     /// Its host.
     pub host: String,
     /// The slow device, or the image.
-    pub core: String,
+    pub core: Option<String>,
+    /// The fast device.
+    pub device: Option<String>,
     /// `wt`, `wb`, `wa`, `wo`, `wi` or `pt`.
-    pub mode: String,
+    pub mode: Option<String>,
     /// Its line, bytes.
     pub line_size: Option<i64>,
     /// Its size.

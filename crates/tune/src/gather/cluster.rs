@@ -1,8 +1,9 @@
 //! Facts of the cluster and of its pools, by commands to monitors and the manager.
 
 use super::asked::{Asked, ask, by_id, command, major};
-use super::osds;
-use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, Pool, Unknown};
+use super::{images, osds};
+use crate::facts::{Balancer, Clients, Cluster, Entry, Erasure, Facts, HostsOf, Osd, Pool, Setting, Unknown};
+use crate::plan::{is_of, is_same};
 use crate::rules::OptionTable;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::{Value, json};
@@ -27,6 +28,14 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
         cluster.config = entries(&dump);
     }
     cluster.unknown_keys = unknown(&cluster);
+    for (who, key) in OPTIONS {
+        // A module that is not on has no options.
+        let setting = option(&asked, &cluster.config, who, key);
+        cluster.options.extend(setting.map(|setting| (key.to_owned(), setting)));
+    }
+    let mons = asked.monitors("hosts of monitors", "mon metadata");
+    let mgrs = asked.monitors("hosts of managers", "mgr metadata");
+    cluster.hosts_of = mons.zip(mgrs).map(|(mons, mgrs)| HostsOf { mons: hosts(&mons), mgrs: hosts(&mgrs) });
     if let Some(said) = asked.monitors("features of clients", "features") {
         cluster.clients = clients(&said);
     }
@@ -44,9 +53,19 @@ pub fn cluster(client: &CommandClient, names: &BTreeSet<String>) -> Facts {
     let mut pools = Vec::new();
     if let Some(map) = &map {
         osds = osds::look(&mut asked, map, names);
+        osds.iter_mut().filter(|osd| !osd.options.is_empty()).for_each(|osd| {
+            osd.ignores = Some(ignored(osd, &cluster.config));
+        });
+        cluster.rtt_ms = osds.iter().filter_map(|osd| osd.rtt_ms).reduce(f64::max);
+        let trimming = status.as_ref().and_then(|status| trimming(&mut asked, status));
+        for osd in &mut osds {
+            let Some((perf, counts)) = osd.perf.as_mut().zip(trimming.as_ref()) else { continue };
+            perf.snaptrim_pgs = Some(counts.get(&osd.id).copied().unwrap_or(0));
+        }
         pools = self::pools(&mut asked, map, osds.iter().filter(|osd| osd.r#in).count());
     }
-    Facts { cluster, osds, pools, unseen: asked.unseen, ..Facts::default() }
+    let images = images::look(&mut asked, &pools);
+    Facts { cluster, osds, pools, images, unseen: asked.unseen, ..Facts::default() }
 }
 
 /// The cluster's id.
@@ -123,8 +142,68 @@ fn clients(said: &Value) -> Option<Clients> {
     /// Releases whose clients have all that 18's have, in Ceph's words.
     const NEW: [&str; 3] = ["reef", "squid", "tentacle"];
     let of_clients = said["client"].as_array()?;
+    let releases: BTreeSet<&str> = of_clients.iter().filter_map(|entry| entry["release"].as_str()).collect();
     let is_new = |entry: &Value| entry["release"].as_str().is_some_and(|release| NEW.contains(&release));
-    Some(Clients { all_reef: of_clients.iter().all(is_new) })
+    Some(Clients {
+        all_reef: of_clients.iter().all(is_new),
+        count: of_clients.iter().filter_map(|entry| entry["num"].as_i64()).sum(),
+        releases: releases.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+/// Options that the database has for an OSD, and that it runs without: none of the values that are set for it is the one it has.
+fn ignored(osd: &Osd, config: &[Entry]) -> Vec<String> {
+    let is_meant = |entry: &&Entry| is_of(osd, &entry.whole_who());
+    let keys: BTreeSet<&String> = config.iter().filter(is_meant).map(|entry| &entry.key).collect();
+    let is_ignored = |key: &&String| {
+        let Some(runs) = osd.options.get(*key) else { return false };
+        let mut set = config.iter().filter(is_meant).filter(|entry| entry.key == **key);
+        set.all(|entry| !is_same(&entry.value, &runs.value))
+    };
+    keys.into_iter().filter(is_ignored).cloned().collect()
+}
+
+/// Hosts of daemons, by the answer to `mon metadata` or `mgr metadata`.
+fn hosts(said: &Value) -> Vec<String> {
+    let names = said.as_array().into_iter().flatten().filter_map(|daemon| daemon["hostname"].as_str());
+    names.map(|name| name.split('.').next().unwrap_or(name).to_owned()).collect()
+}
+
+/// Placement groups that trim snapshots, by OSD. They are asked for where the state names some.
+fn trimming(asked: &mut Asked<'_>, status: &Value) -> Option<BTreeMap<i64, i64>> {
+    let states = status["pgmap"]["pgs_by_state"].as_array()?;
+    if !states.iter().any(|it| it["state_name"].as_str().is_some_and(|name| name.contains("snaptrim"))) {
+        return Some(BTreeMap::new());
+    }
+    let command = json!({"prefix": "pg ls", "states": ["snaptrim", "snaptrim_wait"], "format": "json"});
+    Some(by_osd(&asked.ask(Recipient::Manager, "groups that trim snapshots", command)?))
+}
+
+fn by_osd(said: &Value) -> BTreeMap<i64, i64> {
+    let groups = said["pg_stats"].as_array().or_else(|| said.as_array()).into_iter().flatten();
+    let mut counts = BTreeMap::new();
+    for id in groups.flat_map(|it| it["acting"].as_array().into_iter().flatten()).filter_map(Value::as_i64) {
+        *counts.entry(id).or_default() += 1;
+    }
+    counts
+}
+
+/// Options of monitors and of the manager's modules that rules ask for.
+const OPTIONS: [(&str, &str); 4] = [
+    ("mon", "mon_osd_blocklist_default_expire"),
+    ("mon", "mon_osd_down_out_interval"),
+    ("mon", "mon_osd_down_out_subtree_limit"),
+    ("mgr", "mgr/balancer/upmap_max_deviation"),
+];
+
+/// Asks for one of them: the value that the monitors hand out, and whether somebody set it.
+fn option(asked: &Asked<'_>, config: &[Entry], who: &str, key: &str) -> Option<Setting> {
+    let said = asked
+        .client
+        .send(Recipient::Monitors, &json!({"prefix": "config get", "who": who, "key": key}))
+        .ok()?;
+    let is_set = config.iter().any(|entry| entry.key == key && [who, "global"].contains(&entry.who.as_str()));
+    Some(Setting::new(said.trim(), if is_set { "mon" } else { "default" }))
 }
 
 fn pools(asked: &mut Asked<'_>, map: &Value, osds: usize) -> Vec<Pool> {
@@ -228,6 +307,46 @@ mod tests {
         assert_eq!(class(&rule).as_deref(), Some("hdd"));
         assert_eq!(domain(&rule).as_deref(), Some("host"));
         assert_eq!(class(&json!({"steps": [{"op": "take", "item_name": "default"}]})), None);
+    }
+
+    #[test]
+    fn a_value_that_an_osd_runs_without_is_ignored() {
+        let entry = |who: &str, key: &str, value: &str| Entry {
+            who: who.into(),
+            key: key.into(),
+            value: value.into(),
+            ..Entry::default()
+        };
+        let options = [("osd_op_num_shards", "5"), ("osd_max_backfills", "3")]
+            .map(|(name, value)| (name.to_owned(), Setting::new(value, "mon")));
+        let osd = Osd { id: 1, options: options.into(), ..Osd::default() };
+        let config = [
+            entry("osd", "osd_op_num_shards", "8"),
+            entry("global", "osd_max_backfills", "9"),
+            entry("osd.1", "osd_max_backfills", "3"),
+            entry("osd.2", "osd_max_backfills", "7"),
+            entry("osd", "osd_unseen", "1"),
+        ];
+        assert_eq!(ignored(&osd, &config), ["osd_op_num_shards"]);
+    }
+
+    #[test]
+    fn groups_that_trim_are_counted_for_each_of_their_osds() {
+        let said =
+            json!({"pg_stats": [{"pgid": "1.0", "acting": [0, 2]}, {"pgid": "1.1", "acting": [2, 1]}]});
+        assert_eq!(by_osd(&said), BTreeMap::from([(0, 1), (1, 1), (2, 2)]));
+    }
+
+    #[test]
+    fn clients_and_hosts_of_daemons_are_counted() {
+        let said = json!({"client": [{"release": "luminous", "num": 3}, {"release": "reef", "num": 2}]});
+        let clients = clients(&said).expect("clients");
+        assert_eq!((clients.all_reef, clients.count), (false, 5));
+        assert_eq!(clients.releases, ["luminous", "reef"]);
+        assert_eq!(
+            hosts(&json!([{"name": "a", "hostname": "n1.example.org"}, {"hostname": "n1"}])),
+            ["n1", "n1"]
+        );
     }
 
     #[test]

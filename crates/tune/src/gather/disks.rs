@@ -28,7 +28,9 @@ fn disk(files: &HostFiles, host: &str, name: String) -> Disk {
         "ssd"
     };
     let scheduler = text("queue/scheduler");
+    let has_queue = files.has(format!("{at}/queue"));
     Disk {
+        plp: has_queue.then(|| protection(kind, number("queue/fua")).to_owned()),
         host: host.to_owned(),
         model: text("device/model"),
         firmware: text("device/firmware_rev").or_else(|| text("device/rev")),
@@ -58,5 +60,36 @@ fn disk(files: &HostFiles, host: &str, name: String) -> Disk {
         })),
         name,
         ..Disk::default()
+    }
+}
+
+/// Whether a disk keeps what it has in memory when power fails. An NVMe controller says by VWC of Identify whether its cache is
+/// volatile, and the kernel shows that as `queue/fua`, which nobody can set. SATA and SAS have no such word: a disk without a
+/// volatile cache looks like one whose cache was switched off.
+fn protection(kind: &str, fua: Option<i64>) -> &'static str {
+    match (kind, fua) {
+        ("nvme", Some(0)) => "yes",
+        ("nvme", Some(_)) => "no",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvme_says_whether_its_cache_is_volatile() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (disk, fua) in [("nvme0n1", "0"), ("nvme1n1", "1"), ("sda", "0")] {
+            let queue = dir.path().join(format!("sys/block/{disk}/queue"));
+            std::fs::create_dir_all(&queue).expect("folders");
+            // Somebody has told the kernel that none of them needs a flush.
+            std::fs::write(queue.join("write_cache"), "write through\n").expect("a file");
+            std::fs::write(queue.join("fua"), format!("{fua}\n")).expect("a file");
+        }
+        let all = look(&HostFiles::new(dir.path()), "n1");
+        let said: Vec<_> = all.iter().map(|it| it.plp.as_deref().unwrap_or("?")).collect();
+        assert_eq!(said, ["yes", "no", "unknown"]);
     }
 }

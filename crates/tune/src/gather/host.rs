@@ -1,14 +1,18 @@
 //! Facts of one host, read from the files of its kernel. The folder of those files may be a recorded tree of another machine.
 
 use super::lists::{chosen, numbers};
-use super::processes::{self, OsdProcess};
-use super::{daemon, disks, nics, topology, units};
+use super::processes::{self, LIBRARIES, OsdProcess};
+use super::stack::Stack;
+use super::subnets::Subnet;
+use super::{caches, daemon, disks, nics, subnets, topology, units, volumes};
 use crate::ceph_file::of_osds;
-use crate::facts::{CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
+use crate::facts::{Cache, CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
 use crate::rules::OptionTable;
 use loligo_block::host_files::HostFiles;
+use loligo_block::mounts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
 
 /// Values of sysctl that rules name.
@@ -52,8 +56,12 @@ pub struct HostReport {
     pub disks: Vec<Disk>,
     /// Its interfaces.
     pub nics: Vec<Nic>,
+    /// Subnets of its interfaces.
+    pub subnets: Vec<Subnet>,
     /// Processes of OSDs.
     pub processes: Vec<OsdProcess>,
+    /// Its caches.
+    pub caches: Vec<Cache>,
     /// The rest.
     pub unseen: Vec<Unseen>,
 }
@@ -64,8 +72,9 @@ pub fn host_name(root: &Path) -> Option<String> {
     Some(name.split('.').next().unwrap_or(&name).to_owned())
 }
 
-/// Looks at the host whose files lie under `root`, which OSDs call `name`; `conf` is Ceph's file there.
-pub fn look(root: &Path, name: &str, conf: &Path) -> HostReport {
+/// Looks at the host whose files lie under `root`, which OSDs call `name`; `conf` is Ceph's file there. Packets are sent to those of
+/// `probes` that are other hosts.
+pub fn look(root: &Path, name: &str, conf: &Path, probes: &[IpAddr]) -> HostReport {
     let files = HostFiles::new(root);
     let mut unseen = Vec::new();
     let mut host = host(&files, name, &mut unseen);
@@ -73,8 +82,36 @@ pub fn look(root: &Path, name: &str, conf: &Path) -> HostReport {
     let is_kept = |key: &String| OptionTable::all().any(|table| table.find(key).is_some());
     host.conf =
         files.read(conf).map(|text| of_osds(&text).into_iter().filter(|(key, _)| is_kept(key)).collect());
-    let processes = processes::look(root);
-    HostReport { host, disks: disks::look(&files, name), nics: nics::look(&files, name), processes, unseen }
+    let before = ticks(&files);
+    let mut processes = processes::look(root);
+    // Threads were looked at for a second, where there are OSDs.
+    host.cpu_busy = before.zip(ticks(&files)).and_then(|(before, after)| busy(before, after));
+    let disks = disks::look(&files, name);
+    let caches = caches_of(&files, &disks, name, &mut processes, &mut unseen);
+    let (mut nics, subnets) = (nics::look(&files, name), subnets::look(&files));
+    nics::probe(&files, &mut nics, &subnets, probes, &mut unseen);
+    HostReport { host, disks, nics, subnets, processes, caches, unseen }
+}
+
+/// Caches of the host, and for each of its OSDs the one that it stands on.
+fn caches_of(
+    files: &HostFiles,
+    disks: &[Disk],
+    name: &str,
+    processes: &mut [OsdProcess],
+    unseen: &mut Vec<Unseen>,
+) -> Vec<Cache> {
+    let volumes = volumes::look(files, unseen);
+    let stack = Stack { files, volumes: &volumes };
+    let list = files.read("/proc/self/mountinfo").or_else(|| files.read("/proc/1/mountinfo"));
+    let mounts = mounts::parse(list.unwrap_or_default().as_bytes());
+    let mut found = caches::look(&stack, &mounts, disks, name);
+    for process in processes {
+        let Some(store) = process.store.take() else { continue };
+        process.cache = caches::behind(&stack, &store.block, &store.mounts, &mut found);
+        process.device = stack.disk(&store.block, &store.mounts);
+    }
+    found.into_iter().map(|found| found.cache).collect()
 }
 
 fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
@@ -130,6 +167,8 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
         ),
         container,
         irqbalance: Some(programs.iter().any(|it| it == "irqbalance")),
+        other_bytes: others(files),
+        tcmalloc_library: tcmalloc(files),
         tuned: Some(files.read("/etc/tuned/active_profile").unwrap_or_default()),
         iommu: iommu(files),
         mitigations: files.read("/proc/cmdline").map(|line| {
@@ -152,6 +191,49 @@ fn programs(files: &HostFiles) -> Vec<String> {
         .filter(is_process)
         .filter_map(|pid| files.read(format!("/proc/{pid}/comm")))
         .collect()
+}
+
+/// Memory of all processes that are no daemons of Ceph's, bytes.
+fn others(files: &HostFiles) -> Option<i64> {
+    const DAEMONS: [&str; 3] = ["ceph-osd", "ceph-mon", "ceph-mgr"];
+    let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    let pids: Vec<String> = files.names("/proc").into_iter().filter(is_process).collect();
+    let resident = |pid: &String| {
+        let status = files.read(format!("/proc/{pid}/status"))?;
+        let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let is_daemon = line("Name:").is_some_and(|name| DAEMONS.contains(&name));
+        let kib: i64 = line("VmRSS:")?.split_whitespace().next()?.parse().ok()?;
+        (!is_daemon).then_some(kib << 10)
+    };
+    (!pids.is_empty()).then(|| pids.iter().filter_map(resident).sum())
+}
+
+/// A library of tcmalloc that a process could be started with; empty: none is installed.
+fn tcmalloc(files: &HostFiles) -> Option<String> {
+    const FOLDERS: [&str; 4] =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let names =
+        FOLDERS.iter().flat_map(|folder| files.names(folder).into_iter().map(move |name| (folder, name)));
+    let mut libraries = names.filter(|(_, name)| name.starts_with("libtcmalloc") && name.contains(".so"));
+    let found = libraries.next().map(|(folder, name)| format!("{folder}/{name}"));
+    files.has("/usr/lib").then(|| found.unwrap_or_default())
+}
+
+/// Ticks of all processors since the start: those that were busy, and all.
+fn ticks(files: &HostFiles) -> Option<(u64, u64)> {
+    let stat = files.read("/proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // The last two are guests, which are in the first two already.
+    let all: Vec<u64> = line.split_whitespace().take(8).filter_map(|it| it.parse().ok()).collect();
+    let idle = all.get(3)? + all.get(4)?;
+    let sum: u64 = all.iter().sum();
+    Some((sum - idle, sum))
+}
+
+/// The busy share between two looks; nothing where no time went by.
+fn busy(before: (u64, u64), after: (u64, u64)) -> Option<f64> {
+    let all = after.1.saturating_sub(before.1);
+    (all > 0).then(|| after.0.saturating_sub(before.0) as f64 / all as f64)
 }
 
 fn is_container(files: &HostFiles) -> Option<bool> {
@@ -269,10 +351,6 @@ fn iommu(files: &HostFiles) -> Option<String> {
     Some(if is_translated { "translated" } else { "pt" }.to_owned())
 }
 
-/// Folders that Ceph's plugins are installed in.
-const LIBRARIES: [&str; 4] =
-    ["/usr/lib64/ceph", "/usr/lib/ceph", "/usr/lib/x86_64-linux-gnu/ceph", "/usr/lib/aarch64-linux-gnu/ceph"];
-
 fn ceph(files: &HostFiles, cpu_flags: Option<&[String]>) -> Option<CephBuild> {
     let folder = LIBRARIES.iter().find(|folder| files.has(format!("{folder}/erasure-code")))?;
     let plugins: Vec<String> = files
@@ -373,7 +451,7 @@ mod tests {
             ("/proc/sys/vm/swappiness", "60\n"),
             ("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
         ]);
-        let host = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf")).host;
+        let host = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"), &[]).host;
         assert_eq!(host.arch.as_deref(), Some("aarch64"));
         let kernel = host.kernel.expect("a kernel");
         assert_eq!((kernel.major, kernel.minor, kernel.page_size), (6, 1, Some(65536)));
@@ -386,16 +464,33 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_others_and_the_busy_share_are_read() {
+        let dir = tree(&[
+            ("/proc/1/status", "Name:\tsystemd\nVmRSS:\t     8 kB\n"),
+            ("/proc/2/status", "Name:\tceph-osd\nVmRSS:\t     4096 kB\n"),
+            ("/proc/3/status", "Name:\tkthreadd\n"),
+            ("/proc/stat", "cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 1 1 1 1\n"),
+            ("/usr/lib64/libtcmalloc.so.4", ""),
+            ("/usr/lib/x", ""),
+        ]);
+        let files = HostFiles::new(dir.path());
+        assert_eq!(others(&files), Some(8 << 10));
+        assert_eq!(tcmalloc(&files).as_deref(), Some("/usr/lib64/libtcmalloc.so.4"));
+        assert_eq!(ticks(&files), Some((15, 100)));
+        assert_eq!((busy((15, 100), (65, 200)), busy((15, 100), (15, 100))), (Some(0.5), None));
+    }
+
+    #[test]
     fn an_empty_tree_says_nothing() {
         let dir = tree(&[]);
-        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"));
+        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"), &[]);
         assert_eq!((report.host.cpus, report.host.memory, report.disks.len()), (None, None, 0));
     }
 
     #[test]
     fn a_container_is_named_as_one() {
         let dir = tree(&[("/run/.containerenv", "")]);
-        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"));
+        let report = look(dir.path(), "n1", Path::new("/etc/ceph/ceph.conf"), &[]);
         assert_eq!(report.host.container, Some(true));
         assert!(report.unseen[0].why.contains("container"));
     }

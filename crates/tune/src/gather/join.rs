@@ -4,6 +4,7 @@ use super::host::HostReport;
 use super::placed;
 use super::processes::OsdProcess;
 use crate::facts::{Facts, Osd, Unseen};
+use std::net::IpAddr;
 
 /// Adds `reports` to what the cluster said.
 pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
@@ -12,24 +13,37 @@ pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
         if !facts.cluster.reached {
             by_processes(facts, &mut report);
         }
-        roles(facts, &mut report);
         let here = facts.osds.iter().filter(|osd| osd.host == name);
-        report.host.osds = here.clone().map(|osd| osd.id).collect();
-        for disk in &mut report.disks {
-            let on = here.clone().filter(|osd| osd.device.as_deref() == Some(&disk.name));
-            disk.osds = on.map(|osd| osd.id).collect();
-        }
         // Without a cluster they are those of the one that runs there.
         let fsid = facts.cluster.fsid.clone().or_else(|| Some(report.processes.first()?.fsid.clone()));
-        for process in report.processes.into_iter().filter(|it| Some(&it.fsid) == fsid.as_ref()) {
+        report.host.osds = here.map(|osd| osd.id).collect();
+        for process in
+            std::mem::take(&mut report.processes).into_iter().filter(|it| Some(&it.fsid) == fsid.as_ref())
+        {
             let is_it = |osd: &&mut Osd| osd.id == process.id && osd.host == name;
             if let Some(osd) = facts.osds.iter_mut().find(is_it) {
                 enter(osd, process);
             }
         }
+        for disk in &mut report.disks {
+            let is_on = |osd: &&Osd| osd.host == name && osd.device.as_deref() == Some(&disk.name);
+            disk.osds = facts.osds.iter().filter(is_on).map(|osd| osd.id).collect();
+        }
+        // An OSD that is not seen may stand on any of them.
+        let is_whole = facts.cluster.reached
+            && facts.osds.iter().filter(|osd| osd.host == name).all(|osd| osd.cache.is_some());
+        for cache in &mut report.caches {
+            cache.on_osd = cache.on_osd.filter(|on_osd| *on_osd || is_whole);
+        }
+        if let Some(hosts) = &facts.cluster.hosts_of {
+            let count = |all: &[String]| Some(all.iter().filter(|it| **it == name).count() as i64);
+            (report.host.mons, report.host.mgrs) = (count(&hosts.mons), count(&hosts.mgrs));
+        }
+        roles(facts, &mut report);
         facts.hosts.push(report.host);
         facts.disks.append(&mut report.disks);
         facts.nics.append(&mut report.nics);
+        facts.caches.append(&mut report.caches);
         facts.unseen.append(&mut report.unseen);
     }
     let mut missing: Vec<&String> = facts
@@ -75,19 +89,27 @@ fn by_processes(facts: &mut Facts, report: &mut HostReport) {
     report.processes.retain(|it| it.fsid == fsid);
 }
 
-/// The networks that interfaces carry, as OSDs say it.
+/// Enters the networks of the cluster that interfaces carry: by the names that OSDs of this host have for them, and by the
+/// addresses that OSDs have.
 fn roles(facts: &Facts, report: &mut HostReport) {
     let here = || facts.osds.iter().filter(|osd| osd.host == report.host.name);
     for nic in &mut report.nics {
         let is_it = |name: &Option<String>| name.as_ref() == Some(&nic.name);
-        let role = match (here().any(|it| is_it(&it.public_iface)), here().any(|it| is_it(&it.cluster_iface)))
-        {
+        let carries = |address: Option<IpAddr>| {
+            let has = |address| report.subnets.iter().any(|it| it.nic == nic.name && it.has(address));
+            address.is_some_and(has)
+        };
+        let is_public =
+            here().any(|osd| is_it(&osd.public_iface)) || facts.osds.iter().any(|osd| carries(osd.front));
+        let is_cluster =
+            here().any(|osd| is_it(&osd.cluster_iface)) || facts.osds.iter().any(|osd| carries(osd.back));
+        nic.role = match (is_public, is_cluster) {
             (true, true) => "both",
             (true, false) => "public",
             (false, true) => "cluster",
             (false, false) => "",
-        };
-        nic.role = role.to_owned();
+        }
+        .to_owned();
     }
 }
 
@@ -97,6 +119,10 @@ fn enter(osd: &mut Osd, process: OsdProcess) {
     (osd.cgroup_limit, osd.cpu_limit) = (process.cgroup_limit, process.cpu_limit);
     (osd.unit, osd.drop_in) = (Some(process.unit), Some(process.drop_in));
     osd.allowed = process.allowed;
+    (osd.cache, osd.plugins) = (process.cache, process.plugins);
+    (osd.log_errors, osd.sharding) = (process.log_errors, process.sharding);
+    // The OSD's own word ends at a logical volume or a file.
+    osd.device = process.device.or(osd.device.take());
     let shards = osd.shards.filter(|count| *count > 0);
     osd.shard_threads = shards.zip(process.op_threads).map(|(shards, threads)| threads / shards);
     let perf = osd.perf.get_or_insert_default();
@@ -106,7 +132,8 @@ fn enter(osd: &mut Osd, process: OsdProcess) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Disk, Host};
+    use crate::facts::{Behind, Cache, Cluster, Disk, Host, Nic};
+    use crate::gather::subnets::Subnet;
 
     #[test]
     fn osds_find_host_and_disk_and_a_missing_host_is_named() {
@@ -129,5 +156,52 @@ mod tests {
         assert_eq!(facts.hosts[0].osds, [0, 1]);
         assert_eq!(facts.disks[0].osds, [0]);
         assert_eq!(facts.unseen.iter().map(|it| it.what.as_str()).collect::<Vec<_>>(), ["host n2"]);
+    }
+
+    #[test]
+    fn a_cache_is_no_clients_while_an_osd_is_not_seen() {
+        let process = |id: i64| OsdProcess {
+            id,
+            fsid: "f".into(),
+            cache: Some(Behind { kind: "loligo".into(), ..Behind::default() }),
+            device: Some("sdb".into()),
+            ..OsdProcess::default()
+        };
+        let cache = |on_osd| Cache { on_osd: Some(on_osd), ..Cache::default() };
+        let join_with = |processes: Vec<OsdProcess>| {
+            let osd = |id| Osd { id, host: "n1".into(), ..Osd::default() };
+            let cluster = Cluster { reached: true, fsid: Some("f".into()), ..Cluster::default() };
+            let mut facts = Facts { cluster, osds: vec![osd(0), osd(1)], ..Facts::default() };
+            let host = Host { name: "n1".into(), ..Host::default() };
+            let caches = vec![cache(true), cache(false)];
+            join(&mut facts, vec![HostReport { host, processes, caches, ..HostReport::default() }]);
+            facts
+        };
+        let on = |facts: &Facts| facts.caches.iter().map(|it| it.on_osd).collect::<Vec<_>>();
+        assert_eq!(on(&join_with(vec![process(0)])), [Some(true), None]);
+        let whole = join_with(vec![process(0), process(1)]);
+        assert_eq!(on(&whole), [Some(true), Some(false)]);
+        assert_eq!(whole.osds[0].device.as_deref(), Some("sdb"));
+        assert_eq!(whole.osds[0].cache.as_ref().map(|it| it.kind.as_str()), Some("loligo"));
+    }
+
+    #[test]
+    fn an_interface_carries_the_networks_of_osds_in_its_subnet() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let nic = |name: &str| Nic { name: name.into(), ..Nic::default() };
+        let subnet = |nic: &str, address: &str| Subnet { nic: nic.into(), address: ip(address), bits: 24 };
+        let nics = vec![nic("eth0"), nic("eth1"), nic("eth2"), nic("eth3")];
+        let subnets =
+            vec![subnet("eth0", "10.0.0.0"), subnet("eth1", "10.0.1.0"), subnet("eth2", "10.0.2.0")];
+        let mut report = HostReport { nics, subnets, ..HostReport::default() };
+        let osd = Osd {
+            front: Some(ip("10.0.0.7")),
+            back: Some(ip("10.0.1.7")),
+            cluster_iface: Some("eth3".into()),
+            ..Osd::default()
+        };
+        roles(&Facts { osds: vec![osd], ..Facts::default() }, &mut report);
+        let roles: Vec<&str> = report.nics.iter().map(|nic| nic.role.as_str()).collect();
+        assert_eq!(roles, ["public", "cluster", "", "cluster"]);
     }
 }

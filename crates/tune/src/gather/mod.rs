@@ -1,21 +1,33 @@
 //! Facts are gathered here: of hosts from the kernel's files, of the cluster by commands to its daemons.
 
 pub(crate) mod asked;
+mod cache_words;
+mod caches;
+mod casadm;
+mod cgroup;
 mod cluster;
 pub(crate) mod daemon;
 pub(crate) mod devices;
 mod disks;
+mod dm_cache;
+mod ethtool;
 mod host;
+mod images;
 mod join;
 pub(crate) mod lists;
+mod mtu;
 mod nics;
+mod osd_log;
 mod osds;
 mod placed;
 pub(crate) mod processes;
 pub mod remote;
+mod stack;
+mod subnets;
 pub(crate) mod threads;
 mod topology;
 pub(crate) mod units;
+mod volumes;
 
 pub use cluster::{cluster, fsid};
 pub use host::{HostReport, host_name, look};

@@ -6,6 +6,7 @@ use loligo_ceph::commands::{CommandClient, Recipient};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 /// OSDs that are asked at a time.
 const AT_ONCE: usize = 8;
@@ -46,6 +47,8 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
         id,
         // Without its domain, as CRUSH and this program name hosts.
         host: text("hostname").map(|it| it.split('.').next().unwrap_or(&it).to_owned()).unwrap_or_default(),
+        front: said["front_addr"].as_str().and_then(address),
+        back: said["back_addr"].as_str().and_then(address),
         rotational: is("rotational"),
         release: version.as_deref().and_then(major),
         version,
@@ -65,6 +68,15 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
         created: text("ceph_version_when_created").map(|version| major(&version).unwrap_or(0)),
         ..Osd::default()
     }
+}
+
+/// The first address of `[v2:10.0.0.1:6802/7,v1:10.0.0.1:6803/7]`.
+fn address(said: &str) -> Option<IpAddr> {
+    let first = said.trim_start_matches('[').split(',').next()?;
+    let plain =
+        first.split_once(':').filter(|(kind, _)| ["v1", "v2"].contains(kind)).map_or(first, |(_, it)| it);
+    let address: SocketAddr = plain.split('/').next()?.parse().ok()?;
+    (!address.ip().is_unspecified()).then(|| address.ip())
 }
 
 fn nodes(osd: &mut Osd, said: &Value) {
@@ -127,7 +139,16 @@ fn ask_one(client: &CommandClient, osd: &mut Osd, names: &BTreeSet<String>) -> V
         let pools = if said["mempool"].is_object() { &said["mempool"]["by_pool"] } else { &said["by_pool"] };
         if let Some(perf) = &mut osd.perf {
             perf.pglog_bytes = pools["osd_pglog"]["bytes"].as_i64();
+            perf.deferred_queue = pools["bluestore_writing_deferred"]["items"].as_i64();
         }
+    }
+    if let Some(said) = said("bluestore allocator score block")
+        && let Some(perf) = &mut osd.perf
+    {
+        perf.fragmentation = said["fragmentation_rating"].as_f64();
+    }
+    if let Some(said) = said("dump_osd_network") {
+        osd.rtt_ms = slowest(&said);
     }
     capacity(osd);
     // Its answer is text, and an OSD without tcmalloc refuses.
@@ -182,6 +203,12 @@ fn counters(osd: &mut Osd, said: &Value) {
     }
 }
 
+/// The slowest heartbeat of the last minute, milliseconds; nothing in the first one.
+fn slowest(said: &Value) -> Option<f64> {
+    let entries = said["entries"].as_array().into_iter().flatten();
+    entries.filter_map(|entry| entry["average"]["1min"].as_f64()).reduce(f64::max)
+}
+
 /// mClock takes the options of the kind of device that the OSD believes to have.
 fn capacity(osd: &mut Osd) {
     let Some(rotational) = osd.rotational else { return };
@@ -223,6 +250,25 @@ mod tests {
     fn a_host_is_named_without_its_domain() {
         let osd = of_metadata(3, &json!({"hostname": "n1.example.org", "ceph_version_short": "18.2.7"}));
         assert_eq!((osd.host.as_str(), osd.release), ("n1", Some(18)));
+    }
+
+    #[test]
+    fn an_osd_has_the_first_of_its_addresses() {
+        let of = |said: &str| address(said).map(|it| it.to_string());
+        assert_eq!(of("[v2:10.0.0.1:6802/7,v1:10.0.0.1:6803/7]").as_deref(), Some("10.0.0.1"));
+        assert_eq!(of("[v2:[fd00::1]:6802/7]").as_deref(), Some("fd00::1"));
+        assert_eq!(of("10.0.0.2:6800/3").as_deref(), Some("10.0.0.2"));
+        assert_eq!(of("[v2:0.0.0.0:0/0]"), None);
+    }
+
+    #[test]
+    fn the_slowest_heartbeat_counts() {
+        let said = json!({"threshold": 0, "entries": [
+            {"from osd": 0, "to osd": 1, "interface": "back", "average": {"1min": 0.6, "5min": 9.0}},
+            {"from osd": 0, "to osd": 2, "interface": "front", "average": {"1min": 1.5}}
+        ]});
+        assert_eq!(slowest(&said), Some(1.5));
+        assert_eq!(slowest(&json!({"entries": []})), None);
     }
 
     #[test]

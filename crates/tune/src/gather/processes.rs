@@ -1,13 +1,16 @@
-//! Processes of OSDs on a host: memory, limits of their control groups, and their threads.
+//! Processes of OSDs on a host: memory, limits of their control groups, their threads, and the place of their data.
 
 use super::threads::{allowed, devices, look as look_at};
 use super::units;
+use super::{cgroup, osd_log};
+use crate::facts::{Behind, Plugins};
 use loligo_block::host_files::HostFiles;
+use loligo_block::mounts::{self, Mount};
 use loligo_block::processes::Stat;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The time over which threads are looked at.
@@ -48,6 +51,28 @@ pub struct OsdProcess {
     pub drop_in: String,
     /// Processors that its threads may use, by group.
     pub allowed: BTreeMap<String, String>,
+    /// The cache in front of its data; nothing: the layers below its data could not be seen.
+    pub cache: Option<Behind>,
+    /// The disk that its data are on, as the kernel of the host has it.
+    pub device: Option<String>,
+    /// Plugins in the folder of libraries that it sees.
+    pub plugins: Option<Plugins>,
+    /// Lines of its log since its start that tell of a failure.
+    pub log_errors: Option<Vec<String>>,
+    /// Column families of its RocksDB; empty: one.
+    pub sharding: Option<String>,
+    /// The place of its data, as the process sees it.
+    #[serde(skip)]
+    pub(super) store: Option<Store>,
+}
+
+/// The place of an OSD's data.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Store {
+    /// The device or file.
+    pub(super) block: PathBuf,
+    /// Mounts that the process sees.
+    pub(super) mounts: Vec<Mount>,
 }
 
 /// The processes of OSDs on the host whose files lie under `root`. Threads are looked at for a second on this host itself; a recorded
@@ -72,21 +97,25 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     let status = files.read(at("status")).unwrap_or_default();
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let names = threads(files, pid);
-    let group = group(files, pid);
-    let fsid = fsid(files, pid)?;
+    let folder = folder(files, pid)?;
+    let fsid = seen(files, pid, &folder.join("ceph_fsid"))?;
     let unit = units::of_osd(files, pid, id, &fsid).unwrap_or_default();
-    let in_group = |name: &str| files.read(format!("/sys/fs/cgroup{}/{name}", group.as_ref()?));
     let maps = files.read(at("maps"));
+    let log = osd_log::look(files, pid);
     Some(OsdProcess {
+        plugins: plugins(files, pid),
+        log_errors: log.as_ref().map(|log| log.errors.clone()),
+        sharding: log.and_then(|log| log.sharding),
         id,
         drop_in: if unit.is_empty() { String::new() } else { units::drop_in(files, &unit) },
         unit,
         disks: devices(files, pid).into_iter().collect(),
         allowed: allowed(&look_at(files, pid)),
         fsid,
+        store: Some(store(files, pid, &folder)),
         rss: rss.and_then(|it| it.split_whitespace().next()?.parse::<i64>().ok()).map(|kib| kib << 10),
-        cgroup_limit: in_group("memory.max").and_then(|it| limit(&it)),
-        cpu_limit: in_group("cpu.max").and_then(|it| quota(&it)),
+        cgroup_limit: cgroup::memory(files, pid),
+        cpu_limit: cgroup::cpus(files, pid),
         threads: (!names.is_empty()).then_some(names.len() as i64),
         op_threads: (!names.is_empty())
             .then(|| names.values().filter(|it| *it == "tp_osd_tp").count() as i64),
@@ -104,7 +133,8 @@ pub(crate) fn of_osd(files: &HostFiles, id: i64) -> Vec<(String, String)> {
             && files.read(format!("/proc/{pid}/cmdline")).and_then(|words| number(&words)) == Some(id)
     };
     let pids = files.names("/proc").into_iter().filter(is_number).filter(is_it);
-    pids.filter_map(|pid| Some((fsid(files, &pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
+    let fsid = |pid: &str| seen(files, pid, &folder(files, pid)?.join("ceph_fsid"));
+    pids.filter_map(|pid| Some((fsid(&pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
 }
 
 /// The number in the words of a command: `-i 3`, `--id 3`, `-n osd.3`.
@@ -118,35 +148,41 @@ fn number(words: &str) -> Option<i64> {
     id.parse().ok()
 }
 
-/// The cluster, by the folder whose lock the process holds open.
-fn fsid(files: &HostFiles, pid: &str) -> Option<String> {
+/// The folder whose lock the process holds open.
+fn folder(files: &HostFiles, pid: &str) -> Option<PathBuf> {
     let fds = format!("/proc/{pid}/fd");
-    let lock = files.names(&fds).into_iter().filter_map(|fd| files.link(format!("{fds}/{fd}")));
-    let folder =
-        lock.filter(|path| path.ends_with("fsid")).find_map(|path| path.parent().map(Path::to_owned))?;
-    // As the process sees it: its container may have another root.
-    let seen = format!("/proc/{pid}/root{}/ceph_fsid", folder.display());
-    files.read(seen).or_else(|| files.read(folder.join("ceph_fsid")))
+    let mut lock = files.names(&fds).into_iter().filter_map(|fd| files.link(format!("{fds}/{fd}")));
+    lock.find(|path| path.ends_with("fsid")).and_then(|path| path.parent().map(Path::to_owned))
 }
 
-/// The control group, of version 2.
-fn group(files: &HostFiles, pid: &str) -> Option<String> {
-    let text = files.read(format!("/proc/{pid}/cgroup"))?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(|it| it.trim_end_matches('/').to_owned())
+/// A file as the process sees it: its container may have another root.
+fn seen(files: &HostFiles, pid: &str, path: &Path) -> Option<String> {
+    files.read(format!("/proc/{pid}/root{}", path.display())).or_else(|| files.read(path))
 }
 
-/// `memory.max`: a number, or `max`.
-fn limit(text: &str) -> Option<i64> {
-    if text == "max" { Some(0) } else { text.parse().ok() }
+/// The place of an OSD's data, by the entry `block` of its folder.
+fn store(files: &HostFiles, pid: &str, folder: &Path) -> Store {
+    let block = folder.join("block");
+    let inside = format!("/proc/{pid}/root{}", block.display());
+    let to = files.link(inside).or_else(|| files.link(&block));
+    let list = files.read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    Store { block: to.unwrap_or(block), mounts: mounts::parse(list.as_bytes()) }
 }
 
-/// `cpu.max`: quota and period, or `max` and period.
-fn quota(text: &str) -> Option<f64> {
-    let (quota, period) = text.split_once(' ')?;
-    if quota == "max" {
-        return Some(0.0);
-    }
-    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+/// Folders that Ceph's plugins are installed in.
+pub(super) const LIBRARIES: [&str; 4] =
+    ["/usr/lib64/ceph", "/usr/lib/ceph", "/usr/lib/x86_64-linux-gnu/ceph", "/usr/lib/aarch64-linux-gnu/ceph"];
+
+/// Plugins that the process can load: those in the folder of libraries, in its own root.
+fn plugins(files: &HostFiles, pid: &str) -> Option<Plugins> {
+    let roots = [format!("/proc/{pid}/root"), String::new()];
+    let mut folders = roots.iter().flat_map(|root| LIBRARIES.iter().map(move |it| format!("{root}{it}")));
+    let folder = folders.find(|it| files.has(format!("{it}/erasure-code")))?;
+    let named = |kind: &str, prefix: &str| {
+        let names = files.names(format!("{folder}/{kind}")).into_iter();
+        names.filter_map(|name| Some(name.strip_prefix(prefix)?.strip_suffix(".so")?.to_owned())).collect()
+    };
+    Some(Plugins { compressors: named("compressor", "libceph_"), ec: named("erasure-code", "libec_") })
 }
 
 /// Names of threads, by their numbers.
@@ -204,8 +240,12 @@ mod tests {
             put(&format!("proc/7/task/{tid}/comm"), &format!("{name}\n"));
         }
         put("var/lib/ceph/osd/ceph-3/ceph_fsid", "f\n");
+        put("usr/lib/ceph/erasure-code/libec_isa.so", "");
+        put("usr/lib/ceph/compressor/libceph_snappy.so", "");
         std::fs::create_dir_all(dir.path().join("proc/7/fd")).expect("a folder");
         std::os::unix::fs::symlink("/var/lib/ceph/osd/ceph-3/fsid", dir.path().join("proc/7/fd/11"))
+            .expect("a link");
+        std::os::unix::fs::symlink("/dev/sdb", dir.path().join("var/lib/ceph/osd/ceph-3/block"))
             .expect("a link");
         put("proc/8/comm", "ceph-mon\n");
         let all = look(dir.path());
@@ -218,6 +258,8 @@ mod tests {
             threads: Some(4),
             op_threads: Some(2),
             unit: "ceph-osd@3.service".into(),
+            plugins: Some(Plugins { compressors: vec!["snappy".into()], ec: vec!["isa".into()] }),
+            store: Some(Store { block: "/dev/sdb".into(), mounts: Vec::new() }),
             ..OsdProcess::default()
         };
         assert_eq!(all, [want]);

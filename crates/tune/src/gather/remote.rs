@@ -2,6 +2,7 @@
 
 use super::host::HostReport;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 /// Another host with this program.
@@ -16,12 +17,25 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Asks it for its facts.
+    /// Asks it for its facts. It sends packets to those of `probes` that are other hosts.
     ///
     /// # Errors
     /// If it cannot be reached, lacks the program, or has one of another version.
-    pub fn ask(&self) -> Result<HostReport, String> {
-        let said = self.run("tune facts --this-host --json", b"")?;
+    pub fn ask(&self, probes: &[IpAddr]) -> Result<HostReport, String> {
+        let probes: String = probes.iter().map(|address| format!(" --probe {address}")).collect();
+        self.report(&format!("tune facts --this-host --json{probes}"))
+    }
+
+    /// Has it measure its disks, which it reads for some seconds each.
+    ///
+    /// # Errors
+    /// As those of [`Remote::ask`].
+    pub fn ask_measured(&self) -> Result<HostReport, String> {
+        self.report("tune facts --this-host --measure --yes --json")
+    }
+
+    fn report(&self, words: &str) -> Result<HostReport, String> {
+        let said = self.run(words, b"")?;
         serde_json::from_slice(&said).map_err(|why| {
             format!("its '{}' is of another version ({why}): install this one there", self.program)
         })

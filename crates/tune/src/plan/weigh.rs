@@ -180,9 +180,8 @@ impl Sum {
     }
 }
 
-fn weigh(compiled: &CompiledRule, facts: &Facts, object: &Object<'_>, scope: &Scope) -> Verdict {
-    let rule = &compiled.rule;
-    let release = object.release;
+/// The rule has something to say of this release.
+pub(super) fn is_worth(rule: &Rule, release: Option<i64>) -> bool {
     let standing = release.and_then(|release| rule.release.get(&release.to_string()));
     let is_worth = match standing.map(|standing| standing.state) {
         Some(State::Absent) => false,
@@ -190,7 +189,14 @@ fn weigh(compiled: &CompiledRule, facts: &Facts, object: &Object<'_>, scope: &Sc
         Some(State::Default | State::Void | State::Refuse) => rule.kind != Kind::Set,
         _ => true,
     };
-    if release.is_some_and(|release| !rule.releases.has(release)) || !is_worth {
+    is_worth && release.is_none_or(|release| rule.releases.has(release))
+}
+
+fn weigh(compiled: &CompiledRule, facts: &Facts, object: &Object<'_>, scope: &Scope) -> Verdict {
+    let rule = &compiled.rule;
+    let release = object.release;
+    let standing = release.and_then(|release| rule.release.get(&release.to_string()));
+    if !is_worth(rule, release) {
         return Verdict::Quiet(Other::NotInThisRelease);
     }
     match compiled.when.holds(scope) {
@@ -242,7 +248,7 @@ fn changes(compiled: &CompiledRule, facts: &Facts, scope: &Scope) -> Result<Vec<
 }
 
 /// The places that hold a value which is to be taken away.
-fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String, Now)> {
+pub(super) fn removals(facts: &Facts, target: Target, who: &str, key: &str) -> Vec<(String, Now)> {
     let with_now = |who: String| now(facts, target, &who, key).map(|now| (who, now));
     match target {
         Target::Config => {
