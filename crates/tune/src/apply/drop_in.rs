@@ -1,7 +1,7 @@
 //! This program's drop-in of a unit of systemd: a whole file, as it is or not there.
 
 use super::value::Value;
-use crate::gather::units::{HOOK, drop_in_path, has_hook};
+use crate::gather::units::{HOOK, drop_in_path, has_hook, is_service};
 use loligo_block::host_files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,9 +21,7 @@ impl DropIn {
     /// # Errors
     /// If this is no name of one.
     pub(super) fn new(host: &HostFiles, unit: &str) -> Result<DropIn, String> {
-        let is_name = unit.ends_with(".service")
-            && unit.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@:\\".contains(c));
-        if !is_name {
+        if !is_service(unit) {
             return Err(format!("'{unit}' is no unit of systemd"));
         }
         let is_live = host.at("/") == Path::new("/") && host.has("/run/systemd/system");

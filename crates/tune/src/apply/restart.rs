@@ -3,6 +3,7 @@
 use super::gate::Health;
 use super::hosts::Hosts;
 use crate::gather::asked::{ask, by_id, command};
+use crate::gather::units::is_service;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -72,11 +73,11 @@ impl Restarts<'_> {
         self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| why.to_string())
     }
 
-    /// Restarts it, and waits until it is up by a new start.
+    /// Restarts it, and waits until it is up by a new start. `unit` is its unit of systemd, where that is known.
     ///
     /// # Errors
     /// If it cannot be told to, or is not up after the patience.
-    pub fn restart(&self, osd: i64, host: &str) -> Result<(), String> {
+    pub fn restart(&self, osd: i64, host: &str, unit: Option<&str>) -> Result<(), String> {
         let before = self.up_from(osd)?;
         match &self.way {
             Way::Command(text) => self.by_command(text, osd, host)?,
@@ -85,7 +86,7 @@ impl Restarts<'_> {
                     json!({"prefix": "orch daemon", "action": "restart", "name": format!("osd.{osd}")});
                 self.client.send(Recipient::Manager, &order).map_err(|why| why.to_string())?;
             }
-            Way::Systemd => self.by_systemd(osd, host)?,
+            Way::Systemd => self.by_systemd(osd, host, &unit_of(osd, unit)?)?,
         }
         self.wait_for(|| match self.up_from(osd)? {
             Some(from) if Some(from) > before => Ok(()),
@@ -132,22 +133,40 @@ impl Restarts<'_> {
         run(Command::new("sh").args(["-c", &text]), &text)
     }
 
-    fn by_systemd(&self, osd: i64, host: &str) -> Result<(), String> {
-        let unit = format!("ceph-osd@{osd}.service");
+    fn by_systemd(&self, osd: i64, host: &str, unit: &str) -> Result<(), String> {
+        let [forget, restart] = orders(unit);
         if host == self.hosts.here {
-            return run(
-                Command::new("systemctl").args(["restart", &unit]),
-                &format!("systemctl restart {unit}"),
-            );
+            let systemctl = |order: &[&str; 2]| run(Command::new("systemctl").args(order), &words(order));
+            let _ = systemctl(&forget);
+            return systemctl(&restart);
         }
         let Some(remote) = self.hosts.remote.get(host) else {
             return Err(format!("osd.{osd} is on {host}, which cannot be reached: add --host {host}"));
         };
         remote
-            .shell(&format!("systemctl restart {unit}"), b"")
+            .shell(&format!("{}; {}", words(&forget), words(&restart)), b"")
             .map(drop)
             .map_err(|why| format!("{host}: {why}"))
     }
+}
+
+/// The unit of an OSD: the one that facts know, or that of Ceph's packages.
+fn unit_of(osd: i64, unit: Option<&str>) -> Result<String, String> {
+    match unit.filter(|unit| !unit.is_empty()) {
+        Some(unit) if is_service(unit) => Ok(unit.to_owned()),
+        Some(unit) => Err(format!("osd.{osd} is said to be run by '{unit}', which is no unit of systemd")),
+        None => Ok(format!("ceph-osd@{osd}.service")),
+    }
+}
+
+/// Orders of systemctl for one restart. Starts before it do not count against the unit's limit, which is 3 in 30 minutes.
+fn orders(unit: &str) -> [[&str; 2]; 2] {
+    [["reset-failed", unit], ["restart", unit]]
+}
+
+/// An order as words of a shell.
+fn words(order: &[&str; 2]) -> String {
+    format!("systemctl {} '{}'", order[0], order[1])
 }
 
 /// Its own words go to where this program's go.
@@ -157,5 +176,26 @@ fn run(command: &mut Command, words: &str) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("'{words}' failed: {status}")),
         Err(why) => Err(format!("'{words}' cannot be run: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_before_are_forgotten_before_each_restart() {
+        let [first, second] = orders("ceph-osd@3.service");
+        assert_eq!(words(&first), "systemctl reset-failed 'ceph-osd@3.service'");
+        assert_eq!(words(&second), "systemctl restart 'ceph-osd@3.service'");
+    }
+
+    #[test]
+    fn the_unit_that_facts_know_is_restarted() {
+        assert_eq!(unit_of(3, Some("ceph-f-osd@3.service")).as_deref(), Ok("ceph-f-osd@3.service"));
+        for unknown in [None, Some("")] {
+            assert_eq!(unit_of(3, unknown).as_deref(), Ok("ceph-osd@3.service"));
+        }
+        assert!(unit_of(3, Some("x'; reboot; '.service")).is_err(), "it goes to a shell");
     }
 }

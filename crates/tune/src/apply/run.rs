@@ -217,7 +217,9 @@ pub(super) fn restart_all(
 ) -> Result<(), String> {
     for (count, osd) in osds.iter().enumerate() {
         go_on(lock, watch)?;
-        let host = facts.osds.iter().find(|it| it.id == *osd).map_or("", |it| it.host.as_str());
+        let known = facts.osds.iter().find(|it| it.id == *osd);
+        let host = known.map_or("", |it| it.host.as_str());
+        let unit = known.and_then(|it| it.unit.as_deref());
         watch.say(&format!("osd.{osd} on {host}: restart {} of {}, once it may stop", count + 1, osds.len()));
         restarts.wait_until_ok(*osd)?;
         let is_ours = !restarts.has_noout(*osd)?;
@@ -226,7 +228,7 @@ pub(super) fn restart_all(
             restarts.noout(*osd, true)?;
         }
         note(Entry::Restarting(*osd))?;
-        let restarted = restarts.restart(*osd, host).and_then(|()| restarts.wait_until_clean());
+        let restarted = restarts.restart(*osd, host, unit).and_then(|()| restarts.wait_until_clean());
         if is_ours {
             restarts.noout(*osd, false)?;
             note(Entry::NooutEnded(*osd))?;

@@ -8,6 +8,7 @@ pub(crate) const DROP_IN: &str = "50-loligo-tune.conf";
 
 /// The unit that binds threads again after a start. It comes with the program.
 pub(crate) const HOOK: &str = "loligo-tune-threads@.service";
+
 /// Folders that packages and administrators install units in.
 const UNITS: [&str; 4] = [
     "/etc/systemd/system",
@@ -19,6 +20,11 @@ const UNITS: [&str; 4] = [
 /// True if [`HOOK`] is installed.
 pub(crate) fn has_hook(files: &HostFiles) -> bool {
     UNITS.iter().any(|folder| files.has(format!("{folder}/{HOOK}")))
+}
+
+/// True if this is the name of a service of systemd. Such a name is safe within quotes of a shell, and as a file.
+pub(crate) fn is_service(unit: &str) -> bool {
+    unit.ends_with(".service") && unit.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@:\\".contains(c))
 }
 
 /// The path of this program's drop-in of a unit.
