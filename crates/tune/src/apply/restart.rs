@@ -3,6 +3,7 @@
 use super::gate::Health;
 use super::hosts::Hosts;
 use crate::gather::asked::{ask, by_id, command};
+use crate::gather::remote::shielded;
 use crate::gather::units::is_service;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::json;
@@ -171,7 +172,7 @@ fn words(order: &[&str; 2]) -> String {
 
 /// Its own words go to where this program's go.
 fn run(command: &mut Command, words: &str) -> Result<(), String> {
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = shielded(command).stdin(Stdio::null()).stdout(Stdio::null()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("'{words}' failed: {status}")),
@@ -188,6 +189,12 @@ mod tests {
         let [first, second] = orders("ceph-osd@3.service");
         assert_eq!(words(&first), "systemctl reset-failed 'ceph-osd@3.service'");
         assert_eq!(words(&second), "systemctl restart 'ceph-osd@3.service'");
+    }
+
+    #[test]
+    fn ctrl_c_does_not_reach_a_restart() {
+        let text = "set -- $(cat /proc/$$/stat); test $5 = $$";
+        assert_eq!(run(Command::new("sh").args(["-c", text]), text), Ok(()), "it is in a group of its own");
     }
 
     #[test]
