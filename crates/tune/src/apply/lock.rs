@@ -9,9 +9,10 @@ use loligo_block::processes::Stat;
 use loligo_ceph::advisory_lock::AdvisoryLock;
 use loligo_ceph::commands::{CommandClient, Recipient};
 use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The time that the lock lasts unless it is renewed.
 const LASTS: Duration = Duration::from_secs(60);
@@ -36,8 +37,8 @@ pub struct Lock {
 
 #[derive(Debug)]
 struct Held {
-    /// The moment at which the last renewal was asked for; nothing: it ends.
-    renewed: Mutex<Option<Instant>>,
+    /// The moment at which the last renewal was asked for; nothing: it ends, or is lost.
+    renewed: Mutex<Option<Moment>>,
     ends: Condvar,
 }
 
@@ -50,7 +51,7 @@ impl Lock {
         let me = Process::this()?;
         let pool = pool(client)?;
         let lock = client.lock(&pool, NAMESPACE, OBJECT, NAME, &me.words()).map_err(|why| why.to_string())?;
-        let asked = Instant::now();
+        let asked = Moment::now();
         let take = || lock.take(LASTS).map_err(|why| format!("{why} (in the pool {pool})"));
         if !take()? {
             let holder = lock.holder().map_err(|why| why.to_string())?;
@@ -70,7 +71,7 @@ impl Lock {
         let (ours, theirs) = (lock.clone(), held.clone());
         let keeper = std::thread::Builder::new()
             .name("tune-lock".to_owned())
-            .spawn(move || keep(&ours, &theirs))
+            .spawn(move || keep(&|| ours.take(LASTS).ok(), &theirs, EVERY))
             .map_err(|why| format!("no thread renews the lock: {why}"))?;
         Ok(Lock { lock, held, keeper: Some(keeper) })
     }
@@ -78,13 +79,37 @@ impl Lock {
     /// It is held still: to be asked before each deed.
     ///
     /// # Errors
-    /// If nobody renewed it in time. Another tuner may be at work.
+    /// If another has it, or nobody renewed it in time. Another tuner may be at work.
     pub fn check(&self) -> Result<(), String> {
-        match *self.held.renewed.lock() {
+        self.held.check()
+    }
+}
+
+impl Held {
+    fn check(&self) -> Result<(), String> {
+        match *self.renewed.lock() {
             Some(at) if at.elapsed() < COUNTS => Ok(()),
-            _ => Err("the lock in the cluster was not renewed in time, and another tuner may be at work"
-                .to_owned()),
+            Some(_) => {
+                Err("the lock in the cluster was not renewed in time, and another tuner may be at work")
+            }
+            None => Err("the lock in the cluster was lost, and another tuner may be at work"),
         }
+        .map_err(str::to_owned)
+    }
+}
+
+/// A moment by a clock that goes on while the host sleeps, as the cluster's does.
+#[derive(Debug, Clone, Copy)]
+struct Moment(Duration);
+
+impl Moment {
+    fn now() -> Moment {
+        let now = clock_gettime(ClockId::Boottime);
+        Moment(Duration::try_from(now).unwrap_or_default())
+    }
+
+    fn elapsed(self) -> Duration {
+        Moment::now().0.saturating_sub(self.0)
     }
 }
 
@@ -100,19 +125,22 @@ impl Drop for Lock {
     }
 }
 
-fn keep(lock: &AdvisoryLock, held: &Held) {
+/// Renews the lock until it ends, or the cluster says that another has it. `take` says whether it is held; nothing: no answer.
+fn keep(take: &dyn Fn() -> Option<bool>, held: &Held, every: Duration) {
     let mut renewed = held.renewed.lock();
     while renewed.is_some() {
-        held.ends.wait_for(&mut renewed, EVERY);
+        held.ends.wait_for(&mut renewed, every);
         if renewed.is_none() {
             return;
         }
         drop(renewed);
-        let asked = Instant::now();
-        let is_held = lock.take(LASTS).unwrap_or(false);
+        let asked = Moment::now();
+        let is_held = take();
         renewed = held.renewed.lock();
-        if is_held && let Some(at) = renewed.as_mut() {
-            *at = asked;
+        match (is_held, renewed.as_mut()) {
+            (Some(true), Some(at)) => *at = asked,
+            (Some(false), _) => *renewed = None,
+            _ => {}
         }
     }
 }
@@ -199,6 +227,31 @@ fn start(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_that_another_has_is_lost_at_once() {
+        let at = Mutex::new(Some(Moment::now()));
+        let held = Held { renewed: at, ends: Condvar::new() };
+        let answers = Mutex::new(vec![Some(false), None, Some(true)]);
+        let take = || {
+            assert_eq!(held.check(), Ok(()), "silence for less than the lock lasts is no loss");
+            answers.lock().pop().flatten()
+        };
+        keep(&take, &held, Duration::from_millis(1));
+        assert!(answers.lock().is_empty());
+        assert!(held.check().is_err_and(|why| why.contains("lost")));
+    }
+
+    #[test]
+    fn a_lock_ends_by_the_time_that_a_host_slept_too() {
+        let boot = Moment(Duration::ZERO).elapsed();
+        let uptime = HostFiles::new(Path::new("/")).read("/proc/uptime").expect("/proc");
+        let uptime: f64 = uptime.split(' ').next().and_then(|it| it.parse().ok()).expect("seconds");
+        assert!((boot.as_secs_f64() - uptime).abs() < 5.0, "{boot:?} is not since boot, which is {uptime} s");
+        let held = |at| Held { renewed: Mutex::new(Some(at)), ends: Condvar::new() };
+        assert!(held(Moment::now()).check().is_ok());
+        assert!(held(Moment(boot.saturating_sub(COUNTS))).check().is_err());
+    }
 
     #[test]
     fn a_dead_process_of_this_boot_is_known_by_number_and_start() {
