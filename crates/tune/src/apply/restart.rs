@@ -6,7 +6,7 @@ use crate::gather::asked::{ask, by_id, command};
 use crate::gather::remote::shielded;
 use crate::gather::units::is_service;
 use loligo_ceph::commands::{CommandClient, Recipient};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +23,31 @@ pub enum Way {
     Orchestrator,
     /// The unit of systemd on its host.
     Systemd,
+}
+
+/// An OSD in the map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The epoch of the map in which it came up; nothing: it is down.
+    pub up_from: Option<i64>,
+    /// The flag noout is on it.
+    pub own_noout: bool,
+    /// The flag noout is on all.
+    pub all_noout: bool,
+}
+
+impl Seen {
+    fn of(map: &Value, osd: i64) -> Seen {
+        let said = by_id(&map["osds"], "osd", osd);
+        let has = |words: &Value| words.as_array().into_iter().flatten().any(|it| it == "noout");
+        let up_from = (said["up"].as_i64() == Some(1)).then(|| said["up_from"].as_i64()).flatten();
+        Seen { up_from, own_noout: has(&said["state"]), all_noout: has(&map["flags_set"]) }
+    }
+
+    /// It is down, and its flag is not to end.
+    pub fn keeps_noout(&self) -> bool {
+        self.up_from.is_none() && self.own_noout
+    }
 }
 
 /// Restarts of a run.
@@ -53,15 +78,13 @@ impl Restarts<'_> {
         })
     }
 
-    /// True if somebody set noout on it, or on all.
+    /// Looks at it in the map.
     ///
     /// # Errors
     /// If no monitor answers.
-    pub fn has_noout(&self, osd: i64) -> Result<bool, String> {
+    pub fn look(&self, osd: i64) -> Result<Seen, String> {
         let map = ask(self.client, Recipient::Monitors, &command("osd dump"))?;
-        let mut flags = map["flags_set"].as_array().into_iter().flatten();
-        let mut states = by_id(&map["osds"], "osd", osd)["state"].as_array().into_iter().flatten();
-        Ok(flags.any(|it| it == "noout") || states.any(|it| it == "noout"))
+        Ok(Seen::of(&map, osd))
     }
 
     /// Keeps it from being marked out, or ends that.
@@ -72,6 +95,21 @@ impl Restarts<'_> {
         let prefix = if on { "osd set-group" } else { "osd unset-group" };
         let order = json!({"prefix": prefix, "flags": "noout", "who": [format!("osd.{osd}")]});
         self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| why.to_string())
+    }
+
+    /// Ends that. An OSD that is down keeps it: its data would be moved away.
+    ///
+    /// # Errors
+    /// If it is down, or no monitor answers.
+    pub fn end_noout(&self, osd: i64) -> Result<(), String> {
+        let seen = self.look(osd)?;
+        if seen.keeps_noout() {
+            return Err(format!(
+                "osd.{osd} is down, and stays in by the flag noout: start it. 'loligo tune rollback' ends the flag then, and \
+                 'ceph osd unset-group noout osd.{osd}' does at once"
+            ));
+        }
+        if seen.own_noout { self.noout(osd, false) } else { Ok(()) }
     }
 
     /// Restarts it, and waits until it is up by a new start. `unit` is its unit of systemd, where that is known.
@@ -121,9 +159,7 @@ impl Restarts<'_> {
 
     /// The epoch of the map in which it came up; nothing: it is down.
     fn up_from(&self, osd: i64) -> Result<Option<i64>, String> {
-        let map = ask(self.client, Recipient::Monitors, &command("osd dump"))?;
-        let said = by_id(&map["osds"], "osd", osd);
-        Ok((said["up"].as_i64() == Some(1)).then(|| said["up_from"].as_i64()).flatten())
+        Ok(self.look(osd)?.up_from)
     }
 
     fn by_command(&self, text: &str, osd: i64, host: &str) -> Result<(), String> {
@@ -189,6 +225,18 @@ mod tests {
         let [first, second] = orders("ceph-osd@3.service");
         assert_eq!(words(&first), "systemctl reset-failed 'ceph-osd@3.service'");
         assert_eq!(words(&second), "systemctl restart 'ceph-osd@3.service'");
+    }
+
+    #[test]
+    fn an_osd_that_is_down_keeps_its_noout() {
+        let map = json!({"flags_set": ["sortbitwise"], "osds": [
+            {"osd": 0, "up": 1, "up_from": 7, "state": ["exists", "up", "noout"]},
+            {"osd": 1, "up": 0, "up_from": 5, "state": ["exists", "noout"]},
+            {"osd": 2, "up": 0, "up_from": 5, "state": ["exists"]}
+        ]});
+        let keeps = |osd| Seen::of(&map, osd).keeps_noout();
+        assert_eq!([keeps(0), keeps(1), keeps(2)], [false, true, false]);
+        assert_eq!(Seen::of(&map, 0), Seen { up_from: Some(7), own_noout: true, all_noout: false });
     }
 
     #[test]

@@ -53,11 +53,21 @@ impl Rollback<'_> {
         let client = self.hands.client;
         state.state = "rolling-back".to_owned();
         shared::tell(client, &state)?;
-        let mut note = |entry: Entry| journal.add(&entry).map_err(|why| why.to_string());
+        // One that took this run back on another host may have set some as well.
+        let noout: BTreeSet<i64> = run.noout.union(&state.noout).copied().collect();
+        let mut note = |entry: Entry| {
+            journal.add(&entry).map_err(|why| why.to_string())?;
+            shared::follow(client, &mut state, &entry)
+        };
         let mut back = Back::default();
-        for osd in &run.noout {
-            self.restarts.noout(*osd, false)?;
-            note(Entry::NooutEnded(*osd))?;
+        let mut down = Vec::new();
+        for osd in noout {
+            if self.restarts.look(osd)?.keeps_noout() {
+                down.push(osd);
+                continue;
+            }
+            self.restarts.end_noout(osd)?;
+            note(Entry::NooutEnded(osd))?;
         }
         let begun = run.steps.iter().rev().filter(|step| run.begun.contains(&step.number));
         let mut undone = Vec::new();
@@ -83,6 +93,10 @@ impl Rollback<'_> {
             .filter(|osd| run.restarted.contains(osd))
             .collect();
         restart_all(self.lock, &self.restarts, self.facts, &osds, self.watch, &mut note)?;
+        for osd in down {
+            self.restarts.end_noout(osd)?;
+            note(Entry::NooutEnded(osd))?;
+        }
         for step in undone {
             let before = before(step);
             if let Err(why) = effect::wait(self.hands, self.facts, &before) {

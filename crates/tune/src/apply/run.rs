@@ -83,6 +83,8 @@ struct UnderWay<'a> {
     journal: Journal,
     /// What the journal has.
     entries: Vec<Entry>,
+    /// What the cluster's copy says of it.
+    state: State,
 }
 
 impl Apply<'_> {
@@ -91,16 +93,16 @@ impl Apply<'_> {
     /// # Errors
     /// If nothing was begun: the journal or the cluster's copy cannot be written. A run that stops later has its reason in its end.
     pub fn run(&self, head: Head, steps: &[Step], path: &Path) -> Result<Ended, String> {
-        let (journal, entries, mut state) = self.begin(head, steps, &[], path)?;
-        let mut under_way = UnderWay { apply: self, journal, entries };
+        let (journal, entries, state) = self.begin(head, steps, &[], path)?;
+        let mut under_way = UnderWay { apply: self, journal, entries, state };
         let mut why = under_way.make(steps).err();
         let how = if why.is_none() { How::Applied } else { How::Stopped };
         let ended = Entry::Ended { at: now(), how, why: why.clone().unwrap_or_default() };
         if let Err(failed) = under_way.note(ended) {
             why = why.or(Some(failed));
         }
-        state.state = if why.is_none() { "applied" } else { "stopped" }.to_owned();
-        self.tell_end(&state);
+        under_way.state.state = if why.is_none() { "applied" } else { "stopped" }.to_owned();
+        self.tell_end(&under_way.state);
         let run = Run::of(&under_way.entries).ok_or("the journal has no head")?;
         Ok(Ended { run, why })
     }
@@ -116,8 +118,7 @@ impl Apply<'_> {
         let mut entries = vec![Entry::Head(head.clone())];
         entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
         entries.extend_from_slice(more);
-        let mut state =
-            State { run: head.run, host: head.host, state: "applying".to_owned(), at: head.at, pieces: 0 };
+        let mut state = State::new(&head);
         let journal = Journal::create(path, &entries).map_err(|why| why.to_string())?;
         if let Err(why) = shared::write(self.hands.client, &entries, &mut state) {
             // Nothing was changed: a journal of nothing would only ask to be taken back.
@@ -185,8 +186,9 @@ impl UnderWay<'_> {
 
     fn note(&mut self, entry: Entry) -> Result<(), String> {
         self.journal.add(&entry).map_err(|why| why.to_string())?;
+        let told = shared::follow(self.apply.hands.client, &mut self.state, &entry);
         self.entries.push(entry);
-        Ok(())
+        told
     }
 
     fn is_healthy(&self) -> Result<(), String> {
@@ -222,18 +224,27 @@ pub(super) fn restart_all(
         let unit = known.and_then(|it| it.unit.as_deref());
         watch.say(&format!("osd.{osd} on {host}: restart {} of {}, once it may stop", count + 1, osds.len()));
         restarts.wait_until_ok(*osd)?;
-        let is_ours = !restarts.has_noout(*osd)?;
+        // That may have been long.
+        go_on(lock, watch)?;
+        let seen = restarts.look(*osd)?;
+        let is_ours = !seen.own_noout && !seen.all_noout;
         if is_ours {
             note(Entry::Noout(*osd))?;
             restarts.noout(*osd, true)?;
         }
-        note(Entry::Restarting(*osd))?;
-        let restarted = restarts.restart(*osd, host, unit).and_then(|()| restarts.wait_until_clean());
-        if is_ours {
-            restarts.noout(*osd, false)?;
-            note(Entry::NooutEnded(*osd))?;
+        let restarted = note(Entry::Restarting(*osd))
+            .and_then(|()| lock.check())
+            .and_then(|()| restarts.restart(*osd, host, unit))
+            .and_then(|()| restarts.wait_until_clean());
+        let ended = if is_ours {
+            restarts.end_noout(*osd).and_then(|()| note(Entry::NooutEnded(*osd)))
+        } else {
+            Ok(())
+        };
+        match (restarted, ended) {
+            (Err(why), Err(more)) => return Err(format!("{why}. {more}")),
+            (restarted, ended) => restarted.and(ended)?,
         }
-        restarted?;
         note(Entry::Restarted(*osd))?;
         watch.say(&format!("osd.{osd} is up, and all is clean"));
     }

@@ -3,11 +3,13 @@
 //! The copy is whole before the first deed, so that a run can be taken back from another host.
 
 use super::effect::Effect;
-use super::journal::{Entry, Run, line, read};
+use super::journal::{Entry, Head, Run, line, read};
+use super::step::Step;
 use crate::gather::asked::{ask, command};
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// The folder of all keys.
 const FOLDER: &str = "loligo/tune/";
@@ -27,9 +29,42 @@ pub struct State {
     pub at: u64,
     /// Values that the copy has.
     pub pieces: usize,
+    /// OSDs that it keeps from being marked out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub noout: BTreeSet<i64>,
 }
 
 impl State {
+    /// Of a run that is about to begin.
+    pub fn new(head: &Head) -> State {
+        let (run, host, state) = (head.run.clone(), head.host.clone(), "applying".to_owned());
+        State { run, host, state, at: head.at, pieces: 0, noout: BTreeSet::new() }
+    }
+
+    /// Takes an entry of the journal up; true if that changed it.
+    fn follow(&mut self, entry: &Entry) -> bool {
+        match entry {
+            Entry::Noout(osd) => self.noout.insert(*osd),
+            Entry::NooutEnded(osd) => self.noout.remove(osd),
+            _ => false,
+        }
+    }
+
+    /// Entries that a host without the journal goes by, beside `steps`. The copy does not know which OSDs restarted: all count that may.
+    fn entries(&self, steps: &[Step]) -> Vec<Entry> {
+        let unseen = || Effect::NotVisible("the cluster's copy has not what was seen".to_owned());
+        let mut entries: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
+        entries.extend(self.noout.iter().copied().map(Entry::Noout));
+        let osds: BTreeSet<i64> = steps.iter().flat_map(|step| step.restarts.iter().copied()).collect();
+        entries.extend(osds.into_iter().map(Entry::Restarting));
+        match self.state.as_str() {
+            "applied" => entries.extend(steps.iter().map(|step| Entry::Done(step.number, unseen()))),
+            "rolled-back" => entries.push(Entry::RolledBack { at: self.at }),
+            _ => {}
+        }
+        entries
+    }
+
     /// It was cut in the middle, if nobody is at it now.
     pub fn is_cut(&self) -> bool {
         matches!(self.state.as_str(), "applying" | "rolling-back")
@@ -56,6 +91,14 @@ pub fn write(client: &CommandClient, entries: &[Entry], state: &mut State) -> Re
 pub fn tell(client: &CommandClient, state: &State) -> Result<(), String> {
     let text = serde_json::to_string(state).map_err(|why| why.to_string())?;
     put(client, &format!("{}/state", state.run), &text)
+}
+
+/// Tells the cluster what another host must know before the deed of `entry`.
+///
+/// # Errors
+/// If the monitors refuse, or cannot be reached.
+pub fn follow(client: &CommandClient, state: &mut State, entry: &Entry) -> Result<(), String> {
+    if state.follow(entry) { tell(client, state) } else { Ok(()) }
 }
 
 /// The states of all runs, the oldest first.
@@ -87,20 +130,14 @@ pub fn run(client: &CommandClient, state: &State) -> Result<(Run, Vec<Entry>), S
     }
     let (mut entries, _) =
         read(text.as_bytes()).map_err(|why| format!("the copy of the run {}: {why}", state.run))?;
-    let numbers: Vec<u32> = entries
+    let steps: Vec<Step> = entries
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Step(step) => Some(step.number),
+            Entry::Step(step) => Some((**step).clone()),
             _ => None,
         })
         .collect();
-    let unseen = || Effect::NotVisible("the cluster's copy has not what was seen".to_owned());
-    entries.extend(numbers.iter().map(|number| Entry::Doing(*number)));
-    match state.state.as_str() {
-        "applied" => entries.extend(numbers.iter().map(|number| Entry::Done(*number, unseen()))),
-        "rolled-back" => entries.push(Entry::RolledBack { at: state.at }),
-        _ => {}
-    }
+    entries.extend(state.entries(&steps));
     let run = Run::of(&entries).ok_or_else(|| format!("the copy of the run {} is empty", state.run))?;
     Ok((run, entries))
 }
@@ -125,4 +162,35 @@ fn put(client: &CommandClient, key: &str, value: &str) -> Result<(), String> {
 fn get(client: &CommandClient, key: &str) -> Result<String, String> {
     let order = json!({"prefix": "config-key get", "key": key});
     client.send(Recipient::Monitors, &order).map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::value::Value;
+    use crate::plan::{Change, Now};
+    use crate::rules::{Observe, Target};
+
+    #[test]
+    fn another_host_knows_noout_and_restarts_all_osds() {
+        let old = r#"{"run": "r", "host": "h", "state": "stopped", "at": 1, "pieces": 1}"#;
+        let mut state: State = serde_json::from_str(old).expect("the state of an older program");
+        assert!(state.follow(&Entry::Noout(2)) && state.follow(&Entry::Noout(1)));
+        assert!(state.follow(&Entry::NooutEnded(1)) && !state.follow(&Entry::Restarting(2)));
+        let text = serde_json::to_string(&state).expect("JSON");
+        let state: State = serde_json::from_str(&text).expect("a state");
+        let change = Change {
+            target: Target::Config,
+            who: "osd".into(),
+            key: "k".into(),
+            now: Now::default(),
+            value: None,
+            observe: Observe::Option,
+        };
+        let step =
+            Step { number: 1, rule: "R".into(), change, before: Value::default(), restarts: vec![3, 2] };
+        let entries = state.entries(&[step]);
+        let later = [Entry::Noout(2), Entry::Restarting(2), Entry::Restarting(3)];
+        assert_eq!(entries, [&[Entry::Doing(1)], &later[..]].concat());
+    }
 }

@@ -4,6 +4,7 @@ use super::journal::{Entry, Head, Journal, now};
 use super::places::wanted;
 use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
+use super::shared::{self, State};
 use super::step::Step;
 use crate::plan::Change;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,8 @@ pub struct Sides<'a> {
     apply: &'a Apply<'a>,
     steps: &'a [Step],
     journal: Journal,
+    /// What the cluster's copy says of the run.
+    state: State,
     /// The side that is in place; nothing: a change of sides was cut.
     is: Option<Side>,
 }
@@ -123,7 +126,8 @@ impl Sides<'_> {
     }
 
     fn note(&mut self, entry: &Entry) -> Result<(), String> {
-        self.journal.add(entry).map_err(|why| why.to_string())
+        self.journal.add(entry).map_err(|why| why.to_string())?;
+        shared::follow(self.apply.hands.client, &mut self.state, entry)
     }
 
     /// Puts back what was there, also after an interrupt.
@@ -150,14 +154,14 @@ impl Apply<'_> {
     ) -> Result<T, Uncompared<E>> {
         let run = head.run.clone();
         let doing: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
-        let (journal, _, mut state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;
-        let mut sides = Sides { apply: self, steps, journal, is: Some(Side::Before) };
+        let (journal, _, state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;
+        let mut sides = Sides { apply: self, steps, journal, state, is: Some(Side::Before) };
         let said = body(&mut sides);
         if let Err(why) = sides.back() {
             return Err(Uncompared::NotBack(why, run));
         }
-        state.state = "rolled-back".to_owned();
-        self.tell_end(&state);
+        sides.state.state = "rolled-back".to_owned();
+        self.tell_end(&sides.state);
         said.map_err(Uncompared::Failed)
     }
 }
