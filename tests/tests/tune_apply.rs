@@ -326,6 +326,35 @@ fn osds_restart_one_by_one_and_two_tuners_keep_apart() {
 }
 
 #[test]
+fn an_osd_left_down_keeps_noout_until_another_host_mends_it() {
+    let Some(site) = Site::new("tune-noout") else { return };
+    good(site.lab.sh("ceph config set osd osd_op_num_shards 3"));
+    let before = site.dump();
+    let dir = site.lab.dir.display();
+    let program = program().display();
+    let fails = format!(
+        "{program} lab fail osd {{id}} --dir {dir} >&2; until ceph -c {dir}/ceph.conf osd dump | grep -q '^osd.{{id}} down'; \
+         do sleep 0.2; done; false"
+    );
+    let apply = ["apply", "--rule", "OSD-28", "--risk", "restart", "--yes", "--restart-with", &fails];
+    let said = refused(&site.tune(&apply));
+    assert!(said.contains("osd.0 is down") && said.contains("ceph osd unset-group noout osd.0"), "{said}");
+    let states = || String::from_utf8_lossy(&good(site.lab.sh("ceph osd dump")).stdout).into_owned();
+    let is_kept = |line: &str| line.starts_with("osd.0 down") && line.contains("noout");
+    assert!(states().lines().any(is_kept), "{}", states());
+
+    let restart =
+        format!("{program} lab fail osd {{id}} --dir {dir} >&2; sleep 1; {program} lab mend --dir {dir} >&2");
+    // Another host has no journal.
+    std::fs::remove_dir_all(site.dir.path().join("state")).expect("journals");
+    let out = good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("by the cluster's copy") && said.contains("restart 3 of 3"), "{said}");
+    assert_eq!(site.dump(), before);
+    assert!(!states().contains("noout"), "{}", states());
+}
+
+#[test]
 fn a_planted_effect_is_seen_and_all_is_as_before() {
     if !installed("fio") {
         return skip("verify", "fio is missing: apt-get install fio");
