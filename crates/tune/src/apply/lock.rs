@@ -235,7 +235,7 @@ mod tests {
         let answers = Mutex::new(vec![Some(false), None, Some(true)]);
         let take = || {
             assert_eq!(held.check(), Ok(()), "silence for less than the lock lasts is no loss");
-            answers.lock().pop().flatten()
+            answers.lock().pop().expect("it is lost, and asked again")
         };
         keep(&take, &held, Duration::from_millis(1));
         assert!(answers.lock().is_empty());
