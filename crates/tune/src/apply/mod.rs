@@ -3,6 +3,7 @@
 
 mod affinity;
 mod again;
+mod allowed;
 mod drift;
 mod drop_in;
 mod effect;

@@ -1,6 +1,7 @@
 //! Deeds on a host: values of its kernel and processors of threads with the files that keep them, Ceph's own file, and drop-ins.
 
 use super::affinity::{Bound, KEEPER};
+use super::allowed::may_put;
 use super::drop_in::DropIn;
 use super::masks::Masks;
 use super::value::Value;
@@ -67,6 +68,7 @@ pub fn carry_out(root: &Path, order: &Order) -> Result<Vec<Found>, String> {
     for key in keys {
         let place = Place::new(&host, order.target, &key, &order.conf)?;
         if let Some(value) = &order.put {
+            may_put(order.target, &key, value)?;
             place.put(value)?;
         }
         let (value, fixed) = (place.look()?, place.fixed());
