@@ -126,11 +126,17 @@ pub(super) fn is_in_force(change: &Change, is: &Value, want: &Value) -> bool {
     match (change.target, &is.now, &want.now) {
         (Target::Affinity, None, _) => true,
         (Target::Affinity, Some(is), Some(want)) => match (Masks::parse(is), Masks::parse(want)) {
+            (Some(is), Some(want)) if is_irq(change) => is.are(&want.renamed_as(&is)),
             (Some(is), Some(want)) => is.are(&want),
             _ => is == want,
         },
         (_, is, want) => is == want,
     }
+}
+
+/// True if a change is of interrupts. They have new numbers after a boot.
+pub(super) fn is_irq(change: &Change) -> bool {
+    change.target == Target::Affinity && change.key.ends_with("/irq")
 }
 
 fn order(change: &Change, put: Option<Value>) -> Order {

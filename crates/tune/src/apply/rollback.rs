@@ -4,7 +4,7 @@ use super::effect;
 use super::journal::{Entry, Journal, Run, now};
 use super::lock::Lock;
 use super::masks::Masks;
-use super::places::{Hands, has, wanted};
+use super::places::{Hands, has, is_irq, wanted};
 use super::restart::Restarts;
 use super::run::{Watch, go_on, restart_all};
 use super::shared::{self, State};
@@ -136,6 +136,9 @@ fn is_ours(is: &Value, step: &Step) -> bool {
     if step.change.target == Target::Affinity {
         let masks = |value: &Value| value.now.as_deref().and_then(Masks::parse);
         return match (masks(is), masks(&want), masks(&step.before)) {
+            (Some(is), Some(want), Some(before)) if is_irq(&step.change) => {
+                is.are_of(&want.renamed_as(&is), &before.renamed_as(&is))
+            }
             (Some(is), Some(want), Some(before)) => is.are_of(&want, &before),
             // Nothing of it runs: the line that keeps it is left.
             (is, _, _) => is.is_none(),
@@ -180,5 +183,18 @@ mod tests {
         assert!(is_ours(&of("10", Some("10")), &step));
         assert!(is_ours(&of("60", Some("10")), &step), "a run that was cut had kept it, and not put it yet");
         assert!(!is_ours(&of("30", Some("10")), &step));
+    }
+    #[test]
+    fn interrupts_with_new_numbers_after_a_boot_are_still_ours() {
+        let of = |now: &str| Value::plain(Some(now.into()));
+        let mut step = step(of("36=0-3 37=2"));
+        step.change.target = Target::Affinity;
+        step.change.key = "e0/irq".into();
+        step.change.value = Some("36=0 37=1".into());
+        assert!(is_ours(&of("90=0 91=1"), &step) && !is_ours(&of("90=1 91=0"), &step));
+        let is_back = |now: &str| has(&step.change, &of(now), &step.before);
+        assert!(is_back("90=0-3 91=2") && !is_back("90=2 91=0-3"));
+        step.change.key = "osd.1/all".into();
+        assert!(!is_ours(&of("90=0 91=3"), &step), "threads keep their names");
     }
 }
