@@ -5,7 +5,7 @@ use super::journal::{Entry, Journal, Run, now};
 use super::lock::Lock;
 use super::masks::Masks;
 use super::places::{Hands, has, is_irq, wanted};
-use super::restart::Restarts;
+use super::restart::{Restarts, Way};
 use super::run::{Watch, go_on, restart_all};
 use super::shared::{self, State};
 use super::step::Step;
@@ -27,7 +27,7 @@ pub struct Rollback<'a> {
     pub facts: &'a Facts,
     /// The way to restart OSDs.
     pub restarts: Restarts<'a>,
-    /// Values that somebody changed since are put back as well.
+    /// Values that somebody changed since are put back as well, and the run is closed though places of it are gone.
     pub force: bool,
     /// Whoever watches.
     pub watch: &'a dyn Watch,
@@ -40,6 +40,8 @@ pub struct Back {
     pub restored: Vec<String>,
     /// Places that were left, with the reason.
     pub left: Vec<(String, String)>,
+    /// Places that could not be put back, with the reason. The run stays open for them, unless it is forced.
+    pub failed: Vec<(String, String)>,
     /// Places that are as they were, and do not act yet; the reason.
     pub late: Vec<(String, String)>,
 }
@@ -48,7 +50,7 @@ impl Rollback<'_> {
     /// Takes it back. It may be called again after it was cut anywhere.
     ///
     /// # Errors
-    /// If a value cannot be put back, or the journal cannot be written: the rest is left for the next call.
+    /// If the journal cannot be written, the lock is lost, or after an interrupt: the rest is left for the next call.
     pub fn run(&self, run: &Run, journal: &mut Journal, mut state: State) -> Result<Back, String> {
         let client = self.hands.client;
         state.state = "rolling-back".to_owned();
@@ -56,8 +58,10 @@ impl Rollback<'_> {
         let mut note = |entry: Entry| journal.add(&entry).map_err(|why| why.to_string());
         let mut back = Back::default();
         for osd in &run.noout {
-            self.restarts.noout(*osd, false)?;
-            note(Entry::NooutEnded(*osd))?;
+            match self.restarts.noout(*osd, false) {
+                Ok(()) => note(Entry::NooutEnded(*osd))?,
+                Err(why) => back.failed.push((format!("noout of osd.{osd}"), why)),
+            }
         }
         let begun = run.steps.iter().rev().filter(|step| run.begun.contains(&step.number));
         let mut undone = Vec::new();
@@ -66,10 +70,13 @@ impl Rollback<'_> {
             if run.undone.get(&step.number) != Some(&None) {
                 go_on(self.lock, self.watch)?;
                 note(Entry::Undoing(step.number))?;
-                let left = self.undo(run, step)?;
+                let said = self.undo(run, step);
+                // A place that is gone keeps no other from being taken back.
+                let left = said.as_ref().map_or_else(|why| Some(why.clone()), Clone::clone);
                 note(Entry::Undone(step.number, left.clone()))?;
                 if let Some(why) = left {
-                    back.left.push((step.place(), why));
+                    let all = if said.is_err() { &mut back.failed } else { &mut back.left };
+                    all.push((step.place(), why));
                     continue;
                 }
             }
@@ -82,17 +89,34 @@ impl Rollback<'_> {
             .flat_map(|step| step.restarts.iter().copied())
             .filter(|osd| run.restarted.contains(osd))
             .collect();
-        restart_all(self.lock, &self.restarts, self.facts, &osds, self.watch, &mut note)?;
+        let (osds, lost): (BTreeSet<i64>, BTreeSet<i64>) =
+            osds.into_iter().partition(|osd| self.reaches(*osd));
+        let words = "its host is not reached: it runs with values of the run until it starts anew".to_owned();
+        back.failed.extend(lost.iter().map(|osd| (format!("osd.{osd}"), words.clone())));
+        if let Err(why) = restart_all(self.lock, &self.restarts, self.facts, &osds, self.watch, &mut note) {
+            go_on(self.lock, self.watch)?;
+            back.failed.push(("restarts of OSDs".to_owned(), why));
+        }
         for step in undone {
             let before = before(step);
             if let Err(why) = effect::wait(self.hands, self.facts, &before) {
                 back.late.push((step.place(), why));
             }
         }
+        if !back.failed.is_empty() && !self.force {
+            return Ok(back);
+        }
         note(Entry::RolledBack { at: now() })?;
         state.state = "rolled-back".to_owned();
         shared::tell(client, &state)?;
         Ok(back)
+    }
+
+    /// True if there is a way to restart an OSD.
+    fn reaches(&self, id: i64) -> bool {
+        let osd = self.facts.osds.iter().find(|osd| osd.id == id);
+        !matches!(self.restarts.way, Way::Systemd)
+            || osd.is_some_and(|it| self.restarts.hosts.reaches(&it.host))
     }
 
     /// Puts back what was there; the reason why it was left, if it was.
