@@ -508,7 +508,7 @@ fn another_host_is_changed_over_ssh_and_put_back() {
     let ahead = |disk: &str| host.file(&format!("sys/block/{disk}/queue/read_ahead_kb"));
     assert_eq!((ahead("rbd0").as_str(), ahead("rbd1").as_str()), ("128", "128"));
     let kept = host.file("etc/tmpfiles.d/zz-loligo-tune.conf");
-    assert!(kept.contains("w /sys/block/rbd1/queue/read_ahead_kb - - - - 128"), "{kept}");
+    assert!(kept.is_empty(), "a disk has another name after a boot: {kept}");
 
     // Without the way there nothing of it is taken back, and it says which way is missing.
     let out = site.tune(&["rollback"]);

@@ -1,5 +1,6 @@
 //! The bounds of an order to a host. Orders come from journals too, and a cluster's copy of one is no authority over root on its hosts.
 
+use super::disk::is_of_disk;
 use super::masks::Masks;
 use super::value::Value;
 use crate::cpus::Cpus;
@@ -29,6 +30,9 @@ pub(super) fn may_put(target: Target, key: &str, value: &Value) -> Result<(), St
     match target {
         Target::Sysctl | Target::Sysfs if key.contains('*') || !is_key(target, key) => {
             none("no rule names the place")
+        }
+        Target::Sysfs if is_of_disk(key) && value.kept.is_some() => {
+            none("a disk has another name after a boot, and no line keeps its value")
         }
         Target::Affinity if values.any(|it| Masks::parse(it).is_none()) => {
             none("the value is no list of processors")
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn places_that_no_rule_names_are_never_written() {
-        let value = |it: &str| Value { now: Some(it.into()), kept: Some(it.into()) };
+        let value = |it: &str| Value { now: Some(it.into()), kept: Some(it.into()), disk: None };
         for (target, key) in [
             (Target::Sysctl, "vm.swappiness"),
             (Target::Sysctl, "vm.dirty_ratio"),

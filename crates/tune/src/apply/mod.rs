@@ -4,6 +4,7 @@
 mod affinity;
 mod again;
 mod allowed;
+mod disk;
 mod drift;
 mod drop_in;
 mod effect;

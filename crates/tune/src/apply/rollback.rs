@@ -124,6 +124,11 @@ impl Rollback<'_> {
         let place = step.place();
         let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
         let is = self.hands.value(&step.change).map_err(failed)?;
+        if let Some(why) = is.is_another_disk(&step.before) {
+            // Not even by force: what was there was the other one's.
+            self.watch.say(&format!("{place} is left: {why}"));
+            return Ok(Some(why));
+        }
         if has(&step.change, &is, &step.before) {
             self.watch.say(&format!("{place} is {}, as before", is.words()));
             return Ok(None);
@@ -201,8 +206,11 @@ mod tests {
 
     #[test]
     fn a_value_that_somebody_changed_since_is_not_ours() {
-        let of =
-            |now: &str, kept: Option<&str>| Value { now: Some(now.into()), kept: kept.map(str::to_owned) };
+        let of = |now: &str, kept: Option<&str>| Value {
+            now: Some(now.into()),
+            kept: kept.map(str::to_owned),
+            disk: None,
+        };
         let step = step(of("60", None));
         assert!(is_ours(&of("10", Some("10")), &step));
         assert!(is_ours(&of("60", Some("10")), &step), "a run that was cut had kept it, and not put it yet");
