@@ -147,6 +147,7 @@ fn what_is_applied_acts_and_is_taken_back_to_the_byte() {
     let drift = site.tune(&["watch", "--once"]);
     let words = String::from_utf8_lossy(&drift.stdout).into_owned();
     assert!(drift.status.code() == Some(1) && words.contains("osd_recovery_op_priority of osd"), "{words}");
+    a_daemon_tells_of_the_drift(&site);
     let back = site.json(&["rollback"]);
     assert!(back["back"]["left"].to_string().contains("osd_recovery_op_priority"), "{back}");
     assert!(site.dump().contains("\"osd_recovery_op_priority\"=\"7\""), "{}", site.dump());
@@ -201,6 +202,35 @@ fn what_is_applied_acts_and_is_taken_back_to_the_byte() {
     assert_eq!(site.dump(), before);
 
     is_refused_where_it_is_not_fit(&site);
+}
+
+/// A daemon with a section [tune] has it in its log and its metrics.
+fn a_daemon_tells_of_the_drift(site: &Site) {
+    let (dir, state) = (site.dir.path(), site.dir.path().join("daemon"));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    std::fs::create_dir_all(&state).expect("a folder");
+    std::os::unix::fs::symlink(dir.join("state"), state.join("tune")).expect("its journals");
+    let conf = site.lab.dir.join("ceph.conf");
+    let text = format!(
+        "[daemon]\nstate-dir = \"{}\"\nmetrics = \"{port}\"\n[tune]\nevery = 1\nconf = \"{}\"\n",
+        state.display(),
+        conf.display()
+    );
+    std::fs::write(dir.join("loligod.toml"), text).expect("a file");
+    // It ends by itself if it never says the line.
+    let mut daemon = Command::new("timeout");
+    daemon.args(["--signal=KILL", "60"]).arg(program()).args(["daemon", "--config"]);
+    daemon.arg(dir.join("loligod.toml")).env("LOLIGO_RUNTIME_DIR", dir.join("run"));
+    let mut daemon = daemon.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a daemon");
+    let mut said = BufReader::new(daemon.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let is_told =
+        |line: &String| line.contains("tune: drift") && line.contains("osd_recovery_op_priority of osd");
+    assert!(said.any(|line| is_told(&line)), "the daemon says nothing of the drift");
+    let metrics = good(site.lab.sh(&format!("curl -s http://{port}/metrics")));
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    assert!(metrics.contains("loligo_tune_up 1") && metrics.contains("loligo_tune_drifted{"), "{metrics}");
+    good(Command::new("kill").arg(daemon.id().to_string()).output().expect("it is told to end"));
+    assert!(daemon.wait().expect("it ends").success());
 }
 
 /// Bad states: each has its words, and nothing is changed.

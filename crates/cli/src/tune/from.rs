@@ -157,6 +157,15 @@ pub(super) fn gather_from(
         };
         match remote.ask(&probes) {
             Ok(report) => {
+                // Orders for one of them would go to the other.
+                if reports.iter().any(|it| it.host.name == report.host.name) {
+                    return Err(Ended::refused(format!(
+                        "--host {destination} calls itself '{}', as one that is asked already does: leave it out, or give each \
+                         host its own name",
+                        report.host.name
+                    ))
+                    .into());
+                }
                 remotes.insert(report.host.name.clone(), remote);
                 reports.push(report);
             }

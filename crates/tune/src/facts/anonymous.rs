@@ -20,10 +20,20 @@ impl Facts {
         };
         self.cluster.fsid = None;
         self.cluster.config.retain(|entry| is_known(&entry.key));
+        let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+        let mut number = |name: &str| {
+            let next = numbers.len() + 1;
+            *numbers.entry(name.to_owned()).or_insert(next)
+        };
         for entry in &mut self.cluster.config {
-            if let Some(name) = entry.mask.strip_prefix("host:") {
-                entry.mask = format!("host:{}", host(name));
+            if entry.who.starts_with("client.") {
+                entry.who = format!("client.client{}", number(&entry.who));
             }
+            entry.mask = match entry.mask.split_once(':') {
+                Some(("host", name)) => format!("host:{}", host(name)),
+                Some((kind, _)) if kind != "class" => format!("{kind}:place{}", number(&entry.mask)),
+                _ => entry.mask.clone(),
+            };
         }
         self.cluster.unknown_keys.clear();
         for osd in &mut self.osds {
@@ -101,7 +111,12 @@ mod tests {
         let facts = Facts {
             cluster: Cluster {
                 fsid: Some("secret".into()),
-                config: vec![entry("osd_max_backfills", "host:secret1"), entry("mon_host", "")],
+                config: vec![
+                    entry("osd_max_backfills", "host:secret1"),
+                    entry("mon_host", ""),
+                    entry("osd_max_backfills", "rack:secret"),
+                    Entry { who: "client.secret".into(), ..entry("rbd_cache", "class:hdd") },
+                ],
                 ..Cluster::default()
             },
             osds: vec![osd],
@@ -134,5 +149,6 @@ mod tests {
             assert!(!text.contains(word), "{word}: {text}");
         }
         assert!(text.contains("osd_max_backfills") && text.contains("host:host1"));
+        assert!(text.contains("rack:place") && text.contains("class:hdd"), "{text}");
     }
 }

@@ -116,11 +116,20 @@ fn releases(cluster: &mut Cluster, versions: &Value) {
 }
 
 fn entries(dump: &Value) -> Vec<Entry> {
-    let all = dump.as_array().into_iter().flatten().map(|entry| Entry {
-        who: text(&entry["section"]).unwrap_or_default(),
-        mask: text(&entry["mask"]).unwrap_or_default(),
-        key: text(&entry["name"]).unwrap_or_default(),
-        value: text(&entry["value"]).unwrap_or_default(),
+    let tables: Vec<&OptionTable> = [16, 18, 20].into_iter().filter_map(OptionTable::near).collect();
+    let matters = |key: &str| {
+        OPTIONS.iter().any(|(_, it)| *it == key) || tables.iter().any(|it| it.find(key).is_some())
+    };
+    let all = dump.as_array().into_iter().flatten().map(|entry| {
+        let key = text(&entry["name"]).unwrap_or_default();
+        let value = text(&entry["value"]).unwrap_or_default();
+        Entry {
+            who: text(&entry["section"]).unwrap_or_default(),
+            mask: text(&entry["mask"]).unwrap_or_default(),
+            // Passwords of gateways and dashboards are among the others, and facts are passed on.
+            value: if matters(&key) { value } else { NOT_SHOWN.to_owned() },
+            key,
+        }
     });
     all.collect()
 }
@@ -187,6 +196,9 @@ fn by_osd(said: &Value) -> BTreeMap<i64, i64> {
     }
     counts
 }
+
+/// In place of the value of an option that no rule asks for.
+const NOT_SHOWN: &str = "(not shown)";
 
 /// Options of monitors and of the manager's modules that rules ask for.
 const OPTIONS: [(&str, &str); 4] = [
@@ -282,6 +294,19 @@ fn domain(rule: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_the_configuration_is_not_gathered() {
+        let entry = |name: &str, value: &str| json!({"section": "client.rgw", "mask": "", "name": name, "value": value});
+        let dump = json!([
+            entry("rgw_keystone_admin_password", "hunter2"),
+            entry("mgr/dashboard/GRAFANA_API_PASSWORD", "s3cret"),
+            entry("osd_max_backfills", "8"),
+            entry("filestore_max_sync_interval", "10"),
+        ]);
+        let values: Vec<String> = entries(&dump).into_iter().map(|it| it.value).collect();
+        assert_eq!(values, [NOT_SHOWN, NOT_SHOWN, "8", "10"]);
+    }
 
     #[test]
     fn releases_of_an_upgrade_are_mixed_and_the_oldest_counts() {

@@ -54,15 +54,21 @@ impl Bench {
     }
 }
 
-/// Has one OSD measure itself, on a cluster without a complaint but those of `accepted`. The client must be one that waits for it
+/// Has one OSD measure itself, on a cluster without a complaint but those of `accepted`, for as long as it `goes_on`. The client must be one that waits for it
 /// ([`CommandClient::connect_to_measure`]).
 ///
 /// # Errors
-/// If the cluster complains, or the OSD refuses.
-pub fn osd(client: &CommandClient, id: u32, accepted: &BTreeSet<String>) -> Result<Measured, String> {
+/// If the cluster complains, or the OSD refuses, or it does not go on.
+pub fn osd(
+    client: &CommandClient,
+    id: u32,
+    accepted: &BTreeSet<String>,
+    goes_on: &dyn Fn() -> Result<(), String>,
+) -> Result<Measured, String> {
     let mut figures = [Vec::new(), Vec::new()];
     for _ in 0..TIMES {
         for (bench, figures) in [Bench::SMALL, Bench::LARGE].into_iter().zip(&mut figures) {
+            goes_on()?;
             if let Some(why) = Health::ask(client)?.complaint(accepted) {
                 return Err(format!("it is not measured while the cluster complains: {why}"));
             }
