@@ -126,6 +126,8 @@ mod tests {
         let hook = "loligo-tune-threads@3.service";
         assert_eq!(put.words(), format!("[Unit]; Wants={hook}; Before={hook}"));
         assert_eq!(std::fs::read_to_string(folder.join("50-loligo-tune.conf")).expect("a text"), text);
+        let planted = Value::plain(Some("[Service]\nExecStartPre=/bin/true\n".into()));
+        assert!(order("ceph-osd@3.service", Some(planted)).is_err(), "no lines but its own");
         std::fs::write(folder.join("50-loligo-tune.conf"), "[Service]\nNice=1\n").expect("a file");
         let others = order("ceph-osd@3.service", None).expect("looked at").fixed;
         assert!(others.is_some_and(|why| why.contains("other lines")), "it could not be put back");

@@ -287,6 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         for (path, text) in [
             ("proc/sys/vm/swappiness", "60\n"),
+            ("proc/sys/kernel/core_pattern", "core\n"),
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("sys/block/sda/queue/scheduler", "[none] mq-deadline\n"),
             ("sys/block/sdb/queue/scheduler", "none [mq-deadline]\n"),
@@ -393,6 +394,7 @@ mod tests {
             (Target::Sysfs, "/etc/passwd"),
             (Target::Sysctl, "vm/../../../etc/passwd"),
             (Target::Sysfs, "/sys/a b"),
+            (Target::Sysctl, "kernel.core_pattern"),
             (Target::Pool, "size"),
         ] {
             let value = Value { now: Some("x".into()), kept: Some("x".into()), disk: None };
