@@ -12,6 +12,7 @@ use loligo_log::say;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -141,13 +142,12 @@ impl TuneThread {
 fn command(program: &Path, section: &TuneSection, state: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["tune", "watch", "--once", "--json", "--state"]).arg(state);
-    for (option, value) in [("--conf", &section.conf), ("--keyring", &section.keyring)] {
+    let [conf, keyring] = [&section.conf, &section.keyring].map(|it| it.as_ref().map(|it| it.as_os_str()));
+    let name = section.name.as_ref().map(OsStr::new);
+    for (option, value) in [("conf", conf), ("keyring", keyring), ("name", name)] {
         if let Some(value) = value {
-            command.arg(option).arg(value);
+            command.arg(format!("--{option}")).arg(value);
         }
-    }
-    if let Some(name) = &section.name {
-        command.args(["--name", name]);
     }
     for host in &section.hosts {
         command.args(["--host", host]);

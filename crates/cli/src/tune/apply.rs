@@ -65,8 +65,9 @@ pub(super) struct ApplyArgs {
 /// Take a run back: each value to what was there before
 ///
 /// Steps are taken back in the reverse order, and each is looked at afterwards. A value that somebody changed since is left, unless
-/// --force is given. OSDs that the run restarted are restarted again. It may be called again after it was cut anywhere, and on another
-/// host than the run: the cluster has a copy of what was there.
+/// --force is given. A place that is gone or refuses is left, the others are taken back, and the run stays open until --force closes it. OSDs that
+/// the run restarted are restarted again. It may be called again after it was cut anywhere, and on another host than the run: the
+/// cluster has a copy of what was there, and RUN must be named then.
 #[derive(Debug, clap::Args)]
 pub(super) struct RollbackArgs {
     /// The run [default: the last that is not taken back]
@@ -74,7 +75,7 @@ pub(super) struct RollbackArgs {
     run: Option<String>,
     #[command(flatten)]
     from: From,
-    /// Put back values that somebody changed since, too
+    /// Put back values that somebody changed since, too, and close the run where places are gone
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -284,6 +285,7 @@ pub(super) fn is_free(client: &CommandClient, args: &With, fsid: &str) -> Result
         // A run that ended as the cluster could not be told. Another host may have begun to take it back since.
         let known = Journal::open(&journal(args.state.as_ref(), fsid, &state.run)?);
         let known = known.ok().and_then(|(_, entries)| Run::of(&entries));
+        let known = known.filter(|run| run.is_of(fsid, &state.run).is_ok());
         let is_over = |run: &Run| run.rolled_back.is_some() || (state.state == "applying" && !run.is_cut());
         if let Some(run) = known.filter(is_over) {
             state.state = run.state().to_owned();
@@ -291,8 +293,9 @@ pub(super) fn is_free(client: &CommandClient, args: &With, fsid: &str) -> Result
             continue;
         }
         return refuse(format!(
-            "the run {} of {} was cut in the middle: take it back first, by 'loligo tune rollback {}'",
-            state.run, state.host, state.run
+            "the run {0} of {1} was cut in the middle: take it back first, by 'loligo tune rollback {0}'. Where a place of it is gone, \
+             --force closes it",
+            state.run, state.host
         ));
     }
     Ok(())
@@ -462,7 +465,18 @@ pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
         });
     };
     let path = journal(a.with.state.as_ref(), &fsid, &state.run)?;
-    let (mut journal, run) = recorded(&client, state, &path)?;
+    if a.run.is_none() && !path.exists() {
+        // The copy may be anybody's who writes keys of the cluster: a person names the run that is believed.
+        let open = states.iter().filter(is_meant).map(|it| format!("{} of {}", it.run, it.host));
+        let open: Vec<String> = open.collect();
+        return refuse(format!(
+            "there is no journal of the run {0} here, and the cluster has a copy. Runs that are not taken back: {1}. Look at it by \
+             'loligo tune history {0}', and name it: 'loligo tune rollback {0}'",
+            state.run,
+            open.join(", ")
+        ));
+    }
+    let (mut journal, run) = recorded(&client, state, &path, &fsid)?;
     let has_left = run.undone.values().any(Option::is_some);
     if run.rolled_back.is_some() && !(a.force && has_left) {
         let mend = if has_left { "; --force puts back the values that were left" } else { "" };
@@ -472,25 +486,34 @@ pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let accepted: BTreeSet<String> = a.with.accepted.iter().cloned().collect();
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
     let restarts = a.with.restarts(&client, &hosts, &facts, &accepted);
-    reaches_all(&restarts, &facts, run.restarted.iter())?;
     let hands = Hands { client: &client, hosts: &hosts };
     let back = Rollback { hands, lock: &lock, facts: &facts, restarts, force: a.force, watch: &watch }
         .run(&run, &mut journal, state.clone())
         .map_err(|why| {
             anyhow!("{why}. The rest is taken back by 'loligo tune rollback {}' again", state.run)
         })?;
+    if !back.failed.is_empty() && !a.force {
+        // The list is the error: scripts must not take this for a run that is taken back.
+        bail!("{}", text::not_back(&state.run, &back));
+    }
     let what = json!({"run": state.run, "back": back});
     a.json.done(what, || out!("{}", text::back(&state.run, &back)))
 }
 
 /// A run by its journal here, or by the cluster's copy; with the journal that goes on.
-fn recorded(client: &CommandClient, state: &State, path: &std::path::Path) -> Result<(Journal, Run)> {
+fn recorded(
+    client: &CommandClient,
+    state: &State,
+    path: &std::path::Path,
+    fsid: &str,
+) -> Result<(Journal, Run)> {
     if path.exists() {
         let (journal, entries) = Journal::open(path)?;
         let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
+        run.is_of(fsid, &state.run).map_err(said)?;
         return Ok((journal, run));
     }
-    let (run, entries) = shared::run(client, state).map_err(said)?;
+    let (run, entries) = shared::run(client, state, fsid).map_err(said)?;
     say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
     Ok((Journal::create(path, &entries)?, run))
 }
@@ -499,18 +522,20 @@ fn recorded(client: &CommandClient, state: &State, path: &std::path::Path) -> Re
 pub(super) fn known_runs(client: &CommandClient, state: Option<&PathBuf>) -> Result<Vec<Run>> {
     let fsid = gather::fsid(client).map_err(said)?;
     let states = shared::states(client).map_err(said)?;
-    states.iter().map(|it| known_run(client, it, &journal(state, &fsid, &it.run)?)).collect()
+    states.iter().map(|it| known_run(client, it, &journal(state, &fsid, &it.run)?, &fsid)).collect()
 }
 
 /// A run by its journal here, or by the cluster's copy.
-fn known_run(client: &CommandClient, state: &State, path: &std::path::Path) -> Result<Run> {
+fn known_run(client: &CommandClient, state: &State, path: &std::path::Path, fsid: &str) -> Result<Run> {
     match std::fs::read(path) {
         Ok(text) => {
             let (entries, _) = loligo_tune::apply::read(&text)
                 .map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
-            Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))
+            let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
+            run.is_of(fsid, &state.run).map_err(said)?;
+            Ok(run)
         }
-        Err(_) => Ok(shared::run(client, state).map_err(said)?.0),
+        Err(_) => Ok(shared::run(client, state, fsid).map_err(said)?.0),
     }
 }
 
@@ -543,7 +568,7 @@ pub(super) fn history(a: &HistoryArgs) -> Result<()> {
     };
     let fsid = gather::fsid(&client).map_err(said)?;
     let path = journal(a.state.as_ref(), &fsid, name)?;
-    let run = known_run(&client, state, &path)?;
+    let run = known_run(&client, state, &path, &fsid)?;
     show(a.json, &run, || out!("{}", text::run(&run)))
 }
 

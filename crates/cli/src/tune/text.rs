@@ -303,6 +303,9 @@ pub(super) fn back(run: &str, back: &Back) -> String {
     for (place, why) in &back.left {
         let _ = writeln!(text, "left: {place}: {}", one_line(why));
     }
+    for (place, why) in &back.failed {
+        let _ = writeln!(text, "not taken back: {place}: {}", one_line(why));
+    }
     for (place, why) in &back.late {
         let _ = writeln!(text, "does not act yet: {place}: {}", one_line(why));
     }
@@ -315,6 +318,19 @@ pub(super) fn back(run: &str, back: &Back) -> String {
         );
     }
     text
+}
+
+/// A run of which places could not be taken back.
+pub(super) fn not_back(run: &str, back: &Back) -> String {
+    let all: Vec<String> =
+        back.failed.iter().map(|(place, why)| format!("{place}: {}", one_line(why))).collect();
+    format!(
+        "{} values of the run {run} are as they were, and these could not be taken back: {}. Mend that and call \
+         'loligo tune rollback {run}' again. Where a place is gone for good, 'loligo tune rollback {run} --force' closes the run, and \
+         also puts back values that somebody changed since",
+        back.restored.len(),
+        all.join("; ")
+    )
 }
 
 /// A run by its journal.

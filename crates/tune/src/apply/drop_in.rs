@@ -1,7 +1,8 @@
 //! This program's drop-in of a unit of systemd: a whole file, as it is or not there.
 
+use super::allowed::{daemon, is_drop_in};
 use super::value::Value;
-use crate::gather::units::{HOOK, drop_in_path, has_hook, is_service};
+use crate::gather::units::{HOOK, drop_in_path, has_hook};
 use loligo_block::host_files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +11,8 @@ use std::process::{Command, Stdio};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DropIn {
     file: PathBuf,
+    /// An OSD's number, or `loligod`.
+    daemon: String,
     has_hook: bool,
     /// systemd runs here, and is to read its units anew.
     is_live: bool,
@@ -19,13 +22,11 @@ impl DropIn {
     /// The one of a unit.
     ///
     /// # Errors
-    /// If this is no name of one.
+    /// If it is none of an OSD or of loligod.
     pub(super) fn new(host: &HostFiles, unit: &str) -> Result<DropIn, String> {
-        if !is_service(unit) {
-            return Err(format!("'{unit}' is no unit of systemd"));
-        }
+        let daemon = daemon(unit)?.to_owned();
         let is_live = host.at("/") == Path::new("/") && host.has("/run/systemd/system");
-        Ok(DropIn { file: host.at(drop_in_path(unit)), has_hook: has_hook(host), is_live })
+        Ok(DropIn { file: host.at(drop_in_path(unit)), daemon, has_hook: has_hook(host), is_live })
     }
 
     pub(super) fn look(&self) -> Result<Value, String> {
@@ -41,6 +42,15 @@ impl DropIn {
         if !self.has_hook {
             return Some(format!(
                 "{HOOK} is not installed, and without it threads are not bound again: install the package of this program"
+            ));
+        }
+        // It could not be put back: a host takes no other drop-in than one of this program.
+        if let Ok(Value { now: Some(text), .. }) = self.look()
+            && !is_drop_in(&self.daemon, &text)
+        {
+            let file = self.file.display();
+            return Some(format!(
+                "{file} has other lines than this program's: move them to a file of their own"
             ));
         }
         let above = self.file.ancestors().skip(1).find(|path| path.exists())?;
@@ -92,6 +102,7 @@ fn read_anew() -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use crate::apply::{Order, Value, carry_out};
+    use crate::gather::units::drop_in_text;
     use crate::rules::Target;
 
     #[test]
@@ -109,14 +120,20 @@ mod tests {
         std::fs::create_dir_all(hook.parent().expect("a folder")).expect("folders");
         std::fs::write(hook, "[Service]\n").expect("a file");
         assert_eq!(order("ceph-osd@3.service", None).expect("looked at").fixed, None);
-        let text = "# a\n[Unit]\nWants=x.service\n";
-        let put = Value::plain(Some(text.into()));
+        let text = drop_in_text("3", None, None);
+        let put = Value::plain(Some(text.clone()));
         assert_eq!(order("ceph-osd@3.service", Some(put.clone())).expect("put").value, put);
-        assert_eq!(put.words(), "[Unit]; Wants=x.service");
+        let hook = "loligo-tune-threads@3.service";
+        assert_eq!(put.words(), format!("[Unit]; Wants={hook}; Before={hook}"));
         assert_eq!(std::fs::read_to_string(folder.join("50-loligo-tune.conf")).expect("a text"), text);
+        let planted = Value::plain(Some("[Service]\nExecStartPre=/bin/true\n".into()));
+        assert!(order("ceph-osd@3.service", Some(planted)).is_err(), "no lines but its own");
+        std::fs::write(folder.join("50-loligo-tune.conf"), "[Service]\nNice=1\n").expect("a file");
+        let others = order("ceph-osd@3.service", None).expect("looked at").fixed;
+        assert!(others.is_some_and(|why| why.contains("other lines")), "it could not be put back");
         assert_eq!(order("ceph-osd@3.service", Some(Value::default())).expect("put").value, Value::default());
         assert!(!folder.exists());
-        for bad in ["../x.service", "x", "a b.service", "x.service/../y.service"] {
+        for bad in ["../x.service", "x", "a b.service", "x.service/../y.service", "cron.service"] {
             assert!(order(bad, None).is_err(), "{bad}");
         }
     }

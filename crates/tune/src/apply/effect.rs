@@ -1,5 +1,6 @@
 //! The effect of a step: the act of daemons and kernels, and never the answer of `config set`.
 
+use super::disk::is_of_disk;
 use super::places::{Hands, is_in_force, wanted};
 use super::step::Step;
 use crate::facts::{Facts, Osd};
@@ -48,6 +49,9 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
     let change = &step.change;
     let want = wanted(change);
     let is = hands.value(change)?;
+    if let Some(why) = is.is_another_disk(&step.before) {
+        return Err(format!("{}: {why}", step.place()));
+    }
     let is_there = match (&is.now, &want.now) {
         (Some(one), Some(two)) => is_same(one, two) || is_in_force(change, &is, &want),
         _ => is_in_force(change, &is, &want),
@@ -62,6 +66,9 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
         Target::Mgr => Ok(Effect::NotVisible("the manager's module does not say what it uses".to_owned())),
         Target::Affinity => Ok(bound(facts, step, &is.words())),
         Target::Unit => Ok(Effect::NotVisible("systemd takes it at the next start of the unit".to_owned())),
+        Target::Sysfs if is_of_disk(&change.key) => {
+            Ok(Effect::Acts(format!("{} is {}, until the host starts anew", step.place(), is.words())))
+        }
         _ => Ok(Effect::Acts(format!("{} is {}", step.place(), is.words()))),
     }
 }

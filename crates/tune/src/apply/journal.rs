@@ -275,6 +275,20 @@ impl Run {
         Some(run)
     }
 
+    /// Checks that it is the run `name` of the cluster `fsid`: a journal or a copy may lie where another one belongs.
+    ///
+    /// # Errors
+    /// If it is another.
+    pub fn is_of(&self, fsid: &str, name: &str) -> Result<(), String> {
+        if self.head.fsid == fsid && self.head.run == name {
+            return Ok(());
+        }
+        let Head { fsid: of, run, .. } = &self.head;
+        Err(format!(
+            "the record of the run {name} is refused: it says that it is the run {run} of the cluster {of}, and this cluster is {fsid}"
+        ))
+    }
+
     /// It was cut in the middle: nobody has said how it ended.
     pub fn is_cut(&self) -> bool {
         self.rolled_back.is_none() && (self.ended.is_none() || self.undoing)
@@ -333,6 +347,14 @@ mod tests {
             assert!(read(&raw).is_err(), "a wrong byte at {at} is not seen");
         }
         assert!(read(b"").is_err() && read(b"x\n").is_err());
+    }
+
+    #[test]
+    fn a_record_of_another_cluster_or_run_is_refused() {
+        let run = Run::of(&[head()]).expect("a run");
+        let (fsid, name) = (run.head.fsid.as_str(), run.head.run.as_str());
+        assert_eq!(run.is_of(fsid, name), Ok(()));
+        assert!(run.is_of("another", name).is_err() && run.is_of(fsid, "another").is_err());
     }
 
     #[test]

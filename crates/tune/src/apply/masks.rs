@@ -96,6 +96,16 @@ impl Masks {
     }
 }
 
+impl Masks {
+    /// The same for the things of `is`, as [`Masks::renamed`].
+    pub(super) fn renamed_as(&self, is: &Masks) -> Masks {
+        match is {
+            Masks::Same(_) => self.clone(),
+            Masks::Each(all) => self.renamed(&all.keys().cloned().collect::<Vec<_>>()),
+        }
+    }
+}
+
 static NONE: Cpus = Cpus::none();
 
 impl fmt::Display for Masks {

@@ -3,6 +3,8 @@
 
 mod affinity;
 mod again;
+mod allowed;
+mod disk;
 mod drift;
 mod drop_in;
 mod effect;

@@ -1,6 +1,8 @@
 //! Deeds on a host: values of its kernel and processors of threads with the files that keep them, Ceph's own file, and drop-ins.
 
 use super::affinity::{Bound, KEEPER};
+use super::allowed::may_put;
+use super::disk::identity;
 use super::drop_in::DropIn;
 use super::masks::Masks;
 use super::value::Value;
@@ -66,10 +68,16 @@ pub fn carry_out(root: &Path, order: &Order) -> Result<Vec<Found>, String> {
     let mut all = Vec::new();
     for key in keys {
         let place = Place::new(&host, order.target, &key, &order.conf)?;
+        let disk = identity(&host, &key).filter(|_| order.target == Target::Sysfs);
         if let Some(value) = &order.put {
+            may_put(order.target, &key, value)?;
+            let is = Value { disk: disk.clone(), ..Value::default() };
+            if let Some(why) = is.is_another_disk(value) {
+                return Err(format!("{key} is left: {why}"));
+            }
             place.put(value)?;
         }
-        let (value, fixed) = (place.look()?, place.fixed());
+        let (value, fixed) = (Value { disk, ..place.look()? }, place.fixed());
         all.push(Found { key, value, fixed });
     }
     Ok(all)
@@ -128,10 +136,10 @@ impl<'a> Place<'a> {
                 }
                 let now =
                     chosen(&now).unwrap_or_else(|| now.split_whitespace().collect::<Vec<_>>().join(" "));
-                Ok(Value { now: Some(now), kept: kept(keeper, line) })
+                Ok(Value { kept: kept(keeper, line), ..Value::plain(Some(now)) })
             }
             Place::Bound { host, bound, keeper, line } => {
-                Ok(Value { now: bound.look(host)?, kept: kept(keeper, line) })
+                Ok(Value { kept: kept(keeper, line), ..Value::plain(bound.look(host)?) })
             }
             Place::DropIn(drop_in) => drop_in.look(),
             Place::Conf { file, key } => Ok(Value::plain(in_file(&read(file)?, key))),
@@ -279,6 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         for (path, text) in [
             ("proc/sys/vm/swappiness", "60\n"),
+            ("proc/sys/kernel/core_pattern", "core\n"),
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("sys/block/sda/queue/scheduler", "[none] mq-deadline\n"),
             ("sys/block/sdb/queue/scheduler", "none [mq-deadline]\n"),
@@ -299,9 +308,9 @@ mod tests {
         let dir = host();
         let look = || carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", None)).expect("found");
         let before = look()[0].value.clone();
-        assert_eq!(before, Value { now: Some("60".into()), kept: None });
+        assert_eq!(before, Value { now: Some("60".into()), kept: None, disk: None });
         let put = |value: Value| carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", Some(value)));
-        put(Value { now: Some("10".into()), kept: Some("10".into()) }).expect("put");
+        put(Value { now: Some("10".into()), kept: Some("10".into()), disk: None }).expect("put");
         let kept =
             std::fs::read_to_string(dir.path().join("etc/sysctl.d/99-zz-loligo-tune.conf")).expect("kept");
         assert!(kept.ends_with("\nvm.swappiness = 10\n"), "{kept}");
@@ -349,6 +358,25 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_in_the_place_of_another_keeps_its_value() {
+        let dir = host();
+        let serial = dir.path().join("sys/block/sda/serial");
+        std::fs::write(&serial, "A\n").expect("a file");
+        let key = "/sys/block/sda/queue/scheduler";
+        std::fs::write(dir.path().join(&key[1..]), "none\n").expect("a file");
+        let of = |put| carry_out(dir.path(), &order(Target::Sysfs, key, put));
+        let before = of(None).expect("found")[0].value.clone();
+        assert_eq!(before.disk.as_deref(), Some("A"));
+        assert_eq!(of(Some(before.clone())).expect("put")[0].value, before);
+        std::fs::write(serial, "B\n").expect("a file");
+        let why = of(Some(before.clone())).expect_err("left");
+        assert!(why.contains("another disk has this name now: B"), "{why}");
+        assert!(!dir.path().join("etc/tmpfiles.d").exists());
+        let kept = Value { disk: Some("B".into()), kept: Some("none".into()), ..before };
+        assert!(of(Some(kept)).is_err(), "no line of a file names a disk by its name in the kernel");
+    }
+
+    #[test]
     fn a_place_that_takes_no_writes_is_known_beforehand() {
         let found =
             carry_out(Path::new("/"), &order(Target::Sysctl, "kernel.osrelease", None)).expect("found");
@@ -366,9 +394,10 @@ mod tests {
             (Target::Sysfs, "/etc/passwd"),
             (Target::Sysctl, "vm/../../../etc/passwd"),
             (Target::Sysfs, "/sys/a b"),
+            (Target::Sysctl, "kernel.core_pattern"),
             (Target::Pool, "size"),
         ] {
-            let value = Value { now: Some("x".into()), kept: Some("x".into()) };
+            let value = Value { now: Some("x".into()), kept: Some("x".into()), disk: None };
             assert!(carry_out(dir.path(), &order(target, key, Some(value))).is_err(), "{key}");
         }
     }

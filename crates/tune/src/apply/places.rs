@@ -1,5 +1,6 @@
 //! Values at their places: read, and put.
 
+use super::disk::is_of_disk;
 use super::hosts::Hosts;
 use super::masks::Masks;
 use super::on_host::{Found, Order};
@@ -105,11 +106,16 @@ impl Hands<'_> {
     }
 }
 
-/// The value that a step puts: what is kept by files of the host is kept as well.
+/// The value that a step puts: what is kept by files of the host is kept as well. Values of disks end with a boot: a disk may have
+/// another name then.
 pub fn wanted(change: &Change) -> Value {
-    let is_kept = matches!(change.target, Target::Sysctl | Target::Sysfs | Target::Affinity);
+    let is_kept = match change.target {
+        Target::Sysctl | Target::Affinity => true,
+        Target::Sysfs => !is_of_disk(&change.key),
+        _ => false,
+    };
     let kept = is_kept.then(|| change.value.clone()).flatten();
-    Value { now: change.value.clone(), kept }
+    Value { kept, ..Value::plain(change.value.clone()) }
 }
 
 fn is_of_host(target: Target) -> bool {
@@ -126,11 +132,17 @@ pub(super) fn is_in_force(change: &Change, is: &Value, want: &Value) -> bool {
     match (change.target, &is.now, &want.now) {
         (Target::Affinity, None, _) => true,
         (Target::Affinity, Some(is), Some(want)) => match (Masks::parse(is), Masks::parse(want)) {
+            (Some(is), Some(want)) if is_irq(change) => is.are(&want.renamed_as(&is)),
             (Some(is), Some(want)) => is.are(&want),
             _ => is == want,
         },
         (_, is, want) => is == want,
     }
+}
+
+/// True if a change is of interrupts. They have new numbers after a boot.
+pub(super) fn is_irq(change: &Change) -> bool {
+    change.target == Target::Affinity && change.key.ends_with("/irq")
 }
 
 fn order(change: &Change, put: Option<Value>) -> Order {

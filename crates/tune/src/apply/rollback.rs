@@ -4,8 +4,8 @@ use super::effect;
 use super::journal::{Entry, Journal, Run, now};
 use super::lock::Lock;
 use super::masks::Masks;
-use super::places::{Hands, has, wanted};
-use super::restart::Restarts;
+use super::places::{Hands, has, is_irq, wanted};
+use super::restart::{Restarts, Way};
 use super::run::{Watch, go_on, restart_all};
 use super::shared::{self, State};
 use super::step::Step;
@@ -27,7 +27,7 @@ pub struct Rollback<'a> {
     pub facts: &'a Facts,
     /// The way to restart OSDs.
     pub restarts: Restarts<'a>,
-    /// Values that somebody changed since are put back as well.
+    /// Values that somebody changed since are put back as well, and the run is closed though places of it are gone.
     pub force: bool,
     /// Whoever watches.
     pub watch: &'a dyn Watch,
@@ -40,6 +40,8 @@ pub struct Back {
     pub restored: Vec<String>,
     /// Places that were left, with the reason.
     pub left: Vec<(String, String)>,
+    /// Places that could not be put back, with the reason. The run stays open for them, unless it is forced.
+    pub failed: Vec<(String, String)>,
     /// Places that are as they were, and do not act yet; the reason.
     pub late: Vec<(String, String)>,
 }
@@ -48,7 +50,7 @@ impl Rollback<'_> {
     /// Takes it back. It may be called again after it was cut anywhere.
     ///
     /// # Errors
-    /// If a value cannot be put back, or the journal cannot be written: the rest is left for the next call.
+    /// If the journal cannot be written, the lock is lost, or after an interrupt: the rest is left for the next call.
     pub fn run(&self, run: &Run, journal: &mut Journal, mut state: State) -> Result<Back, String> {
         let client = self.hands.client;
         state.state = "rolling-back".to_owned();
@@ -62,12 +64,14 @@ impl Rollback<'_> {
         let mut back = Back::default();
         let mut down = Vec::new();
         for osd in noout {
-            if self.restarts.look(osd)?.keeps_noout() {
+            if self.restarts.look(osd).is_ok_and(|seen| seen.keeps_noout()) {
                 down.push(osd);
                 continue;
             }
-            self.restarts.end_noout(osd)?;
-            note(Entry::NooutEnded(osd))?;
+            match self.restarts.end_noout(osd) {
+                Ok(()) => note(Entry::NooutEnded(osd))?,
+                Err(why) => back.failed.push((format!("noout of osd.{osd}"), why)),
+            }
         }
         let begun = run.steps.iter().rev().filter(|step| run.begun.contains(&step.number));
         let mut undone = Vec::new();
@@ -76,10 +80,13 @@ impl Rollback<'_> {
             if run.undone.get(&step.number) != Some(&None) {
                 go_on(self.lock, self.watch)?;
                 note(Entry::Undoing(step.number))?;
-                let left = self.undo(run, step)?;
+                let said = self.undo(run, step);
+                // A place that is gone keeps no other from being taken back.
+                let left = said.as_ref().map_or_else(|why| Some(why.clone()), Clone::clone);
                 note(Entry::Undone(step.number, left.clone()))?;
                 if let Some(why) = left {
-                    back.left.push((step.place(), why));
+                    let all = if said.is_err() { &mut back.failed } else { &mut back.left };
+                    all.push((step.place(), why));
                     continue;
                 }
             }
@@ -92,10 +99,19 @@ impl Rollback<'_> {
             .flat_map(|step| step.restarts.iter().copied())
             .filter(|osd| run.restarted.contains(osd))
             .collect();
-        restart_all(self.lock, &self.restarts, self.facts, &osds, self.watch, &mut note)?;
+        let (osds, lost): (BTreeSet<i64>, BTreeSet<i64>) =
+            osds.into_iter().partition(|osd| self.reaches(*osd));
+        let words = "its host is not reached: it runs with values of the run until it starts anew".to_owned();
+        back.failed.extend(lost.iter().map(|osd| (format!("osd.{osd}"), words.clone())));
+        if let Err(why) = restart_all(self.lock, &self.restarts, self.facts, &osds, self.watch, &mut note) {
+            go_on(self.lock, self.watch)?;
+            back.failed.push(("restarts of OSDs".to_owned(), why));
+        }
         for osd in down {
-            self.restarts.end_noout(osd)?;
-            note(Entry::NooutEnded(osd))?;
+            match self.restarts.end_noout(osd) {
+                Ok(()) => note(Entry::NooutEnded(osd))?,
+                Err(why) => back.failed.push((format!("noout of osd.{osd}"), why)),
+            }
         }
         for step in undone {
             let before = before(step);
@@ -103,10 +119,20 @@ impl Rollback<'_> {
                 back.late.push((step.place(), why));
             }
         }
+        if !back.failed.is_empty() && !self.force {
+            return Ok(back);
+        }
         note(Entry::RolledBack { at: now() })?;
         state.state = "rolled-back".to_owned();
         shared::tell(client, &state)?;
         Ok(back)
+    }
+
+    /// True if there is a way to restart an OSD.
+    fn reaches(&self, id: i64) -> bool {
+        let osd = self.facts.osds.iter().find(|osd| osd.id == id);
+        !matches!(self.restarts.way, Way::Systemd)
+            || osd.is_some_and(|it| self.restarts.hosts.reaches(&it.host))
     }
 
     /// Puts back what was there; the reason why it was left, if it was.
@@ -114,6 +140,11 @@ impl Rollback<'_> {
         let place = step.place();
         let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
         let is = self.hands.value(&step.change).map_err(failed)?;
+        if let Some(why) = is.is_another_disk(&step.before) {
+            // Not even by force: what was there was the other one's.
+            self.watch.say(&format!("{place} is left: {why}"));
+            return Ok(Some(why));
+        }
         if has(&step.change, &is, &step.before) {
             self.watch.say(&format!("{place} is {}, as before", is.words()));
             return Ok(None);
@@ -150,6 +181,9 @@ fn is_ours(is: &Value, step: &Step) -> bool {
     if step.change.target == Target::Affinity {
         let masks = |value: &Value| value.now.as_deref().and_then(Masks::parse);
         return match (masks(is), masks(&want), masks(&step.before)) {
+            (Some(is), Some(want), Some(before)) if is_irq(&step.change) => {
+                is.are_of(&want.renamed_as(&is), &before.renamed_as(&is))
+            }
             (Some(is), Some(want), Some(before)) => is.are_of(&want, &before),
             // Nothing of it runs: the line that keeps it is left.
             (is, _, _) => is.is_none(),
@@ -188,11 +222,27 @@ mod tests {
 
     #[test]
     fn a_value_that_somebody_changed_since_is_not_ours() {
-        let of =
-            |now: &str, kept: Option<&str>| Value { now: Some(now.into()), kept: kept.map(str::to_owned) };
+        let of = |now: &str, kept: Option<&str>| Value {
+            now: Some(now.into()),
+            kept: kept.map(str::to_owned),
+            disk: None,
+        };
         let step = step(of("60", None));
         assert!(is_ours(&of("10", Some("10")), &step));
         assert!(is_ours(&of("60", Some("10")), &step), "a run that was cut had kept it, and not put it yet");
         assert!(!is_ours(&of("30", Some("10")), &step));
+    }
+    #[test]
+    fn interrupts_with_new_numbers_after_a_boot_are_still_ours() {
+        let of = |now: &str| Value::plain(Some(now.into()));
+        let mut step = step(of("36=0-3 37=2"));
+        step.change.target = Target::Affinity;
+        step.change.key = "e0/irq".into();
+        step.change.value = Some("36=0 37=1".into());
+        assert!(is_ours(&of("90=0 91=1"), &step) && !is_ours(&of("90=1 91=0"), &step));
+        let is_back = |now: &str| has(&step.change, &of(now), &step.before);
+        assert!(is_back("90=0-3 91=2") && !is_back("90=2 91=0-3"));
+        step.change.key = "osd.1/all".into();
+        assert!(!is_ours(&of("90=0 91=3"), &step), "threads keep their names");
     }
 }

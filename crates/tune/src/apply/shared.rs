@@ -113,17 +113,20 @@ pub fn states(client: &CommandClient) -> Result<Vec<State>, String> {
         let text = get(client, key)?;
         let state: State = serde_json::from_str(&text)
             .map_err(|why| format!("the key {key} is no state of a run: {why}"))?;
+        if key != format!("{FOLDER}{}/state", state.run) {
+            return Err(format!("the key {key} is the state of another run, {}", state.run));
+        }
         all.push(state);
     }
     all.sort_by(|one, two| (one.at, &one.run).cmp(&(two.at, &two.run)));
     Ok(all)
 }
 
-/// A run by the copy. All of its steps count as begun: the copy does not know better.
+/// The run of a state by the copy, of the cluster `fsid`. All of its steps count as begun: the copy does not know better.
 ///
 /// # Errors
-/// If a piece is missing or damaged, or the monitors cannot be reached.
-pub fn run(client: &CommandClient, state: &State) -> Result<(Run, Vec<Entry>), String> {
+/// If a piece is missing, damaged or of another run, or the monitors cannot be reached.
+pub fn run(client: &CommandClient, state: &State, fsid: &str) -> Result<(Run, Vec<Entry>), String> {
     let mut text = String::new();
     for number in 0..state.pieces {
         text.push_str(&get(client, &format!("{FOLDER}{}/{number:04}", state.run))?);
@@ -139,6 +142,7 @@ pub fn run(client: &CommandClient, state: &State) -> Result<(Run, Vec<Entry>), S
         .collect();
     entries.extend(state.entries(&steps));
     let run = Run::of(&entries).ok_or_else(|| format!("the copy of the run {} is empty", state.run))?;
+    run.is_of(fsid, &state.run)?;
     Ok((run, entries))
 }
 

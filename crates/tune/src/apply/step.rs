@@ -232,11 +232,15 @@ fn why_by_hand(change: &Change) -> Option<&'static str> {
             | Target::Sysctl
             | Target::Sysfs
             | Target::Daemon
-            | Target::Affinity
-            | Target::Unit,
+            | Target::Affinity,
             _,
         ) => None,
+        (Target::Unit, key) if key.ends_with(".service") => None,
+        (Target::Unit, _) => Some("it is set in a drop-in: 'systemctl edit'"),
         (Target::Pool, "allow_ec_optimizations") => Some("there is no way back from it"),
+        (Target::Pool, "pg_num" | "pgp_num" | "bulk") => Some(
+            "it moves data, and nothing takes that back exactly: 'ceph osd pool set', at an hour of little load",
+        ),
         (Target::Pool, _) => None,
         (Target::Image, _) => Some("it is set with 'rbd config image set'"),
         (Target::Cas, _) => Some("it is set with 'casadm' or 'loligo param set'"),
@@ -289,5 +293,15 @@ mod tests {
         assert_eq!(of(Target::Config, "mon", Risk::Restart), [0i64; 0]);
         assert_eq!(of(Target::File, "n1", Risk::Online), [0]);
         assert_eq!(of(Target::Sysfs, "n1", Risk::Online), [0i64; 0]);
+    }
+
+    #[test]
+    fn moves_of_data_and_keys_of_units_are_left_to_a_person() {
+        let of = |target, key: &str| {
+            let proposed = Change { key: key.to_owned(), ..change(target, "w") };
+            why_by_hand(&proposed).is_some()
+        };
+        assert!(of(Target::Pool, "pg_num") && of(Target::Pool, "bulk") && of(Target::Unit, "MemoryMax"));
+        assert!(!of(Target::Pool, "size") && !of(Target::Unit, "ceph-osd@3.service"));
     }
 }

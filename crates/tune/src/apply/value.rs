@@ -12,12 +12,24 @@ pub struct Value {
     /// The value that the host's own files give it at each boot, where this program has written one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
+    /// The identity of the disk that the place is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
 }
 
 impl Value {
     /// One that is not kept in files of a host.
     pub fn plain(now: Option<String>) -> Value {
-        Value { now, kept: None }
+        Value { now, ..Value::default() }
+    }
+
+    /// The reason why a place with this value is not the one that had `before`; nothing: it is the same, or no disk's.
+    pub(super) fn is_another_disk(&self, before: &Value) -> Option<String> {
+        let had = before.disk.as_ref()?;
+        (self.disk.as_ref() != Some(had)).then(|| {
+            let is = self.disk.as_deref().unwrap_or("one that does not say its identity");
+            format!("another disk has this name now: {is}, and it was {had}")
+        })
     }
 
     /// In words.
@@ -31,4 +43,20 @@ pub(super) fn in_one_line(value: &str) -> String {
     let lines: Vec<&str> =
         value.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     if value.contains('\n') { lines.join("; ") } else { value.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_was_swapped_is_another_one() {
+        let of = |disk: Option<&str>| Value { disk: disk.map(str::to_owned), ..Value::default() };
+        assert_eq!(of(Some("naa.1")).is_another_disk(&of(Some("naa.1"))), None);
+        assert_eq!(of(None).is_another_disk(&of(None)), None);
+        assert_eq!(of(Some("naa.1")).is_another_disk(&of(None)), None, "none was recorded");
+        let why = of(Some("naa.2")).is_another_disk(&of(Some("naa.1"))).expect("another");
+        assert!(why.contains("naa.2, and it was naa.1"), "{why}");
+        assert!(of(None).is_another_disk(&of(Some("naa.1"))).is_some());
+    }
 }

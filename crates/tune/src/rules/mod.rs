@@ -3,6 +3,7 @@
 mod bad;
 mod check;
 mod compiled;
+mod keys;
 mod options;
 mod presets;
 mod rule;
@@ -20,6 +21,7 @@ use crate::expression::{Expression, Template};
 use bad::VERSION;
 use compiled::CompiledSet;
 use rule::File;
+use std::sync::OnceLock;
 
 /// The files of the program, with their groups.
 const FILES: [(&str, &str); 10] = [
@@ -76,6 +78,21 @@ impl Rules {
     pub fn iter(&self) -> impl Iterator<Item = &CompiledRule> {
         self.0.iter()
     }
+}
+
+/// True if a rule or a preset names this place of a host's kernel, with any facts in it.
+pub fn is_key(target: Target, key: &str) -> bool {
+    static ALL: OnceLock<Vec<(Target, String)>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        // A program whose files cannot be used knows no place.
+        let files = FILES.iter().filter_map(|(_, text)| toml::from_str::<File>(text).ok());
+        let of_rules = files.flat_map(|file| file.rules).flat_map(|rule| rule.sets);
+        let of_rules = of_rules.map(|set| (set.target, set.key));
+        let presets = Preset::all(|_| true).unwrap_or_default();
+        let of_presets = presets.into_iter().flat_map(|it| it.sets).map(|set| (set.target, set.key));
+        of_rules.chain(of_presets).map(|(target, key)| (target, keys::pattern(&key))).collect()
+    });
+    all.iter().any(|(of, pattern)| *of == target && keys::is_of(pattern, key))
 }
 
 fn compile(rule: Rule) -> Result<CompiledRule, String> {
