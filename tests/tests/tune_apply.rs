@@ -383,9 +383,10 @@ fn an_osd_left_down_keeps_noout_until_another_host_mends_it() {
 
     let restart =
         format!("{program} lab fail osd {{id}} --dir {dir} >&2; sleep 1; {program} lab mend --dir {dir} >&2");
-    // Another host has no journal.
+    // Another host has no journal, and wants the name of the run.
+    let run = site.last_run()["run"].as_str().expect("its name").to_owned();
     std::fs::remove_dir_all(site.dir.path().join("state")).expect("journals");
-    let out = good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
+    let out = good(site.tune(&["rollback", &run, "--restart-with", &restart, "--patience", "120"]));
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(said.contains("by the cluster's copy") && said.contains("restart 3 of 3"), "{said}");
     assert_eq!(site.dump(), before);
