@@ -91,7 +91,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Nothing of an image is owned or written.
+    /// It owns and writes nothing of an image.
     fn is_to_look(self) -> bool {
         matches!(self, Purpose::Look | Purpose::Measure)
     }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_over_applied_values_has_a_pause_and_paths_of_its_file() {
+    fn a_watch_has_a_pause_and_paths_of_its_file() {
         let tune =
             |text: &str| Config::parse_in(&format!("[tune]\n{text}"), Path::new("/d")).map(|it| it.tune);
         let section = tune("conf = \"c\"\nkeyring = \"/k\"").unwrap().expect("a section");

@@ -1,6 +1,6 @@
 //! The command that a volume has for its starts.
 
-use crate::{descriptors, guard};
+use crate::{guard, started};
 use std::process::{Command, Stdio};
 
 /// Runs it, not waiting for it longer than it takes to say what became of it.
@@ -8,11 +8,7 @@ pub(super) fn after_start(words: &[String]) {
     let Some((program, args)) = words.split_first() else { return };
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
-    descriptors::as_before(&mut command);
-    // What it starts is not to speak to systemd in the daemon's name.
-    for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
-        command.env_remove(name);
-    }
+    started::apart(&mut command);
     let (program, name) = (program.clone(), loligo_log::speaker());
     let warn =
         move |words: &str| loligo_log::line(name.as_deref(), format_args!("warning: after-start: {words}"));

@@ -26,6 +26,7 @@ mod remembered;
 mod restart;
 pub mod run;
 mod sections;
+mod started;
 pub mod state;
 pub mod supervisor;
 mod systemd;

@@ -4,26 +4,24 @@
 //! holds up nobody who serves a volume (0092).
 
 use crate::config::TuneSection;
-use crate::{descriptors, guard};
-use anyhow::{Context, Result, bail, ensure};
-use loligo_lab::child::{Child, describe};
+use crate::{guard, started};
+use anyhow::{Context, Result, bail};
+use loligo_lab::child::describe;
 use loligo_lab::interrupt::Interrupt;
+use loligo_lab::process::{Ended, outcome};
 use loligo_log::say;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// The time that one look may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Between two questions whether a look has ended.
-const POLL: Duration = Duration::from_millis(100);
 /// The exit status of a look that saw a drift.
 const DRIFTED: i32 = 1;
 
@@ -65,7 +63,7 @@ pub(crate) struct TuneThread {
 }
 
 impl TuneWatch {
-    /// One that has not looked yet.
+    /// A watch before its first look.
     pub(crate) fn new() -> TuneWatch {
         TuneWatch(Arc::new(Mutex::new(TuneNumbers { last: None, is_blind: true })))
     }
@@ -152,11 +150,7 @@ fn command(program: &Path, section: &TuneSection, state: &Path) -> Command {
     for host in &section.hosts {
         command.args(["--host", host]);
     }
-    for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
-        command.env_remove(name);
-    }
-    descriptors::as_before(&mut command);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    started::apart(&mut command);
     command
 }
 
@@ -165,42 +159,21 @@ fn command(program: &Path, section: &TuneSection, state: &Path) -> Command {
 /// # Errors
 /// If the process cannot be run, fails, takes too long, or says what this daemon cannot read.
 fn look(command: &mut Command, stop: &Interrupt) -> Result<Look> {
-    let mut child = Child::spawn(command).context("a process for the look")?;
-    let pipes = [child.take_stdout().map(whole), child.take_stderr().map(whole)];
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().context("waiting for the look")? {
-            break status;
-        }
-        ensure!(begun.elapsed() < LIMIT, "no answer within {} s: it was given up", LIMIT.as_secs());
-        if stop.sleep(POLL).is_err() {
-            bail!("the daemon ends");
-        }
-    };
-    let [out, err] = pipes.map(|it| it.and_then(|thread| thread.join().ok()).unwrap_or_default());
+    let Ended { status, out, err } = outcome(command, LIMIT, stop)?;
     if !status.success() && status.code() != Some(DRIFTED) || out.is_empty() {
         bail!("{}: {}", describe(status), err.lines().last().unwrap_or("it said nothing"));
     }
     serde_json::from_str(&out).context("what a look says is not understood")
 }
 
-/// Reads a pipe to its end in a thread of its own, so that none fills.
-fn whole(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut text = String::new();
-        // A part that can be read is better than nothing; what is not whole is refused as a document.
-        let _ = pipe.read_to_string(&mut text);
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn shell(text: &str) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", text]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["-c", text]);
         command
     }
 

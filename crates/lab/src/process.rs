@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -156,7 +156,26 @@ pub fn run(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<S
     run_on(command, None, limit, stop)
 }
 
-/// The same for a program that reads `input`.
+/// The same, whatever its status: it and both outputs are the caller's to judge.
+///
+/// # Errors
+/// If it does not end within `limit`, is not there, or on an interrupt.
+pub fn outcome(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<Ended> {
+    end_of(command, None, limit, stop)
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its status.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+/// The same as [`run`] for a program that reads `input`.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -165,7 +184,19 @@ pub fn feed(command: &mut Command, input: String, limit: Duration, stop: &Interr
 }
 
 fn run_on(command: &mut Command, input: Option<String>, limit: Duration, stop: &Interrupt) -> Result<String> {
-    let what = command.get_program().to_string_lossy().into_owned();
+    let Ended { status, out, err } = end_of(command, input, limit, stop)?;
+    if !status.success() {
+        anyhow::bail!("{} failed ({status}): {}", program(command), last_lines(&err, 4));
+    }
+    Ok(out)
+}
+
+fn program(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+fn end_of(command: &mut Command, input: Option<String>, limit: Duration, stop: &Interrupt) -> Result<Ended> {
+    let what = program(command);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Child::spawn(command).with_context(|| format!("starting {what}"))?;
@@ -189,10 +220,7 @@ fn run_on(command: &mut Command, input: Option<String>, limit: Duration, stop: &
         std::thread::sleep(Duration::from_millis(5));
     };
     let [out, err] = readers.map(|r| r.and_then(|r| r.join().ok()).unwrap_or_default());
-    if !status.success() {
-        anyhow::bail!("{what} failed ({status}): {}", last_lines(&err, 4));
-    }
-    Ok(out)
+    Ok(Ended { status, out, err })
 }
 
 fn reader(mut from: Box<dyn std::io::Read + Send>) -> std::thread::JoinHandle<String> {

@@ -51,7 +51,7 @@ pub enum Choices {
 
 /// An option as it is written: a flattened [`Choices`] would refuse its own fields, since serde has
 /// no unknown fields beside flattened ones.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     who: String,
@@ -81,13 +81,13 @@ impl TryFrom<Written> for SpaceOption {
 
 impl From<SpaceOption> for Written {
     fn from(it: SpaceOption) -> Written {
-        let (values, range) = match it.choices {
-            Choices::Values { values } => (Some(values), None),
-            Choices::Range { from, to, log } => (None, Some((from, to, log))),
-        };
-        let (from, to, log) =
-            range.map_or((None, None, None), |(from, to, log)| (Some(from), Some(to), Some(log)));
-        Written { who: it.who, name: it.name, values, from, to, log }
+        let bare = Written { who: it.who, name: it.name, ..Written::default() };
+        match it.choices {
+            Choices::Values { values } => Written { values: Some(values), ..bare },
+            Choices::Range { from, to, log } => {
+                Written { from: Some(from), to: Some(to), log: Some(log), ..bare }
+            }
+        }
     }
 }
 

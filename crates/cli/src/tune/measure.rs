@@ -18,7 +18,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 /// The time that reads of one disk take at most, seconds.
 const SECONDS_OF_A_DISK: u64 = 5;
 
-/// What is measured.
+/// The measurements that are asked for.
 #[derive(Debug, clap::Args)]
 pub(super) struct MeasureArgs {
     /// Measure, too: random reads of disks with OSDs, and the benchmark of OSDs that mClock makes

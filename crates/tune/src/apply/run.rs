@@ -83,7 +83,7 @@ struct UnderWay<'a> {
     journal: Journal,
     /// What the journal has.
     entries: Vec<Entry>,
-    /// What the cluster's copy says of it.
+    /// The cluster's copy of its state.
     state: State,
 }
 

@@ -55,7 +55,7 @@ pub struct Sides<'a> {
     apply: &'a Apply<'a>,
     steps: &'a [Step],
     journal: Journal,
-    /// What the cluster's copy says of the run.
+    /// The cluster's copy of the run's state.
     state: State,
     /// The side that is in place; nothing: a change of sides was cut.
     is: Option<Side>,
