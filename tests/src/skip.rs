@@ -51,6 +51,15 @@ pub fn fuse() -> Result<(), String> {
     }
 }
 
+/// True where a lab can be; else `what` is skipped.
+pub fn cluster(what: &str) -> bool {
+    let is_there = ["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program));
+    if !is_there {
+        skip(what, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
+    }
+    is_there
+}
+
 /// True where a lab of pairs can be, and these programs beside what it needs itself; else `what` is skipped.
 pub fn pairs(what: &str, more: &[&str]) -> bool {
     let own = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "ip", "nsenter"];

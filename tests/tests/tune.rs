@@ -2,7 +2,7 @@
 
 use loligo_tests::lab::{Lab, good, until};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, pairs, skip};
+use loligo_tests::skip::{cluster, pairs};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -43,11 +43,8 @@ fn plan(dir: &Path, facts: &Value) -> Value {
 
 #[test]
 fn leftovers_on_a_real_cluster_are_seen_with_their_source() {
-    if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
-        return skip(
-            "the tuner on a cluster",
-            "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
-        );
+    if !cluster("the tuner on a cluster") {
+        return;
     }
     let lab = Lab::new("tune");
     let dir = tempfile::tempdir().expect("a folder");
@@ -130,11 +127,8 @@ fn unknown(plan: &Value) -> Vec<String> {
 
 #[test]
 fn caches_under_osds_are_seen_and_rules_can_tell() {
-    if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
-        return skip(
-            "caches under OSDs",
-            "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
-        );
+    if !cluster("caches under OSDs") {
+        return;
     }
     let lab = Lab::new("caches");
     let dir = tempfile::tempdir().expect("a folder");

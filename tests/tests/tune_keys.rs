@@ -2,7 +2,7 @@
 
 use loligo_tests::lab::{Lab, good};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::cluster;
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
@@ -46,11 +46,8 @@ impl Site {
 
 #[test]
 fn documented_caps_are_enough_and_missing_ones_are_named() {
-    if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
-        return skip(
-            "keys of the tuner",
-            "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common",
-        );
+    if !cluster("keys of the tuner") {
+        return;
     }
     let page = std::fs::read_to_string(loligo_tests::tidy::root().join("docs/tuning.md")).expect("a page");
     assert!(page.contains(LOOK) && page.contains(CHANGE), "the page has other caps");

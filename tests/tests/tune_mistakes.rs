@@ -3,7 +3,7 @@
 
 use loligo_tests::lab::{Lab, good};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, is_long, skip};
+use loligo_tests::skip::{cluster, is_long, skip};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
@@ -46,8 +46,7 @@ const RULES: [(&str, &[u8]); 9] = [
 
 /// A release with mClock, or nothing.
 fn release(name: &str) -> Option<u32> {
-    if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
-        skip(name, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
+    if !cluster(name) {
         return None;
     }
     let said = Command::new("ceph").arg("--version").output().expect("ceph runs");

@@ -3,7 +3,7 @@
 use loligo_tests::lab::{Lab, good, refused, until};
 use loligo_tests::machine::{Machine, altra, kunpeng, numbers, xeon};
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, root, skip};
+use loligo_tests::skip::{cluster, installed, root, skip};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
@@ -169,8 +169,7 @@ type Masks = BTreeMap<String, String>;
 
 impl Site {
     fn new(name: &str) -> Option<Site> {
-        if !["ceph-mon", "ceph-mgr", "ceph-osd"].iter().all(|program| installed(program)) {
-            skip(name, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
+        if !cluster(name) {
             return None;
         }
         let has_two = std::thread::available_parallelism().is_ok_and(|it| it.get() >= 2);

@@ -10,3 +10,5 @@ pub mod measure;
 pub mod partition;
 pub mod plan;
 pub mod rules;
+#[cfg(test)]
+mod small_tree;

@@ -297,28 +297,19 @@ mod tests {
     use super::*;
     use crate::apply::{Order, Value, carry_out};
     use crate::rules::Target;
+    use crate::small_tree::{put, tree};
     use std::path::Path;
 
     /// A host with an interface of three interrupts.
     fn host() -> tempfile::TempDir {
-        let dir = tempfile::tempdir().expect("a folder");
-        for (path, text) in [
+        tree(&[
             ("sys/class/net/e0/device/msi_irqs/9", "msix\n"),
             ("sys/class/net/e0/device/msi_irqs/10", "msix\n"),
             ("sys/class/net/e0/device/msi_irqs/11", "msix\n"),
             ("proc/irq/9/smp_affinity_list", "0-3\n"),
             ("proc/irq/10/smp_affinity_list", "2\n"),
             ("proc/irq/11/smp_affinity_list", "0-3\n"),
-        ] {
-            put(dir.path(), path, text);
-        }
-        dir
-    }
-
-    fn put(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-        std::fs::write(path, text).expect("a file");
+        ])
     }
 
     fn irqs(root: &Path) -> Vec<String> {

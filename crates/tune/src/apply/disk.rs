@@ -30,22 +30,18 @@ pub(super) fn identity(host: &HostFiles, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::tree;
 
     #[test]
     fn a_disk_is_known_by_what_it_says_of_itself() {
-        let dir = tempfile::tempdir().expect("a folder");
-        for (path, text) in [
-            ("nvme0n1/wwid", "eui.01\n"),
-            ("sda/device/wwid", "naa.5\n"),
-            ("sdb/device/model", "Disk  X\n"),
-            ("sdb/device/serial", "S1\n"),
-            ("vda/serial", "V1\n"),
-            ("sdc/size", "1\n"),
-        ] {
-            let path = dir.path().join("sys/block").join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        }
+        let dir = tree(&[
+            ("sys/block/nvme0n1/wwid", "eui.01\n"),
+            ("sys/block/sda/device/wwid", "naa.5\n"),
+            ("sys/block/sdb/device/model", "Disk  X\n"),
+            ("sys/block/sdb/device/serial", "S1\n"),
+            ("sys/block/vda/serial", "V1\n"),
+            ("sys/block/sdc/size", "1\n"),
+        ]);
         let host = HostFiles::new(dir.path());
         let of = |name: &str| identity(&host, &format!("/sys/block/{name}/queue/write_cache"));
         let all = ["nvme0n1", "sda", "sdb", "vda"].map(|name| of(name).unwrap_or_default());

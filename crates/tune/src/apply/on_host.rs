@@ -282,21 +282,16 @@ fn matching(host: &HostFiles, pattern: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::tree;
 
     fn host() -> tempfile::TempDir {
-        let dir = tempfile::tempdir().expect("a folder");
-        for (path, text) in [
+        tree(&[
             ("proc/sys/vm/swappiness", "60\n"),
             ("proc/sys/kernel/core_pattern", "core\n"),
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("sys/block/sda/queue/scheduler", "[none] mq-deadline\n"),
             ("sys/block/sdb/queue/scheduler", "none [mq-deadline]\n"),
-        ] {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        }
-        dir
+        ])
     }
 
     fn order(target: Target, key: &str, put: Option<Value>) -> Order {

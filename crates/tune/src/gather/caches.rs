@@ -180,6 +180,7 @@ fn share(stack: &Stack<'_>, mounts: &[Mount], disks: &[Disk], all: &mut [Found])
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::put;
     use serde_json::json;
     use std::os::unix::fs::symlink;
 
@@ -203,11 +204,7 @@ mod tests {
     #[test]
     fn an_osd_on_bcache_has_a_cache_and_one_beside_it_none() {
         let dir = tempfile::tempdir().expect("a folder");
-        let put = |path: &str, text: &str| {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        };
+        let put = |path: &str, text: &str| put(dir.path(), path, text);
         put("sys/block/bcache0/bcache/cache_mode", "writethrough [writeback] writearound none\n");
         put("sys/block/bcache0/bcache/dirty_data", "256.0M\n");
         put("sys/block/bcache0/bcache/sequential_cutoff", "4.0M\n");

@@ -60,14 +60,10 @@ fn named(files: &HostFiles, pid: &str, controller: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree;
 
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostFiles) {
-        let dir = tempfile::tempdir().expect("a folder");
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        }
+        let dir = small_tree::tree(files);
         let files = HostFiles::new(dir.path());
         (dir, files)
     }

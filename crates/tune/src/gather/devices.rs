@@ -64,16 +64,13 @@ pub(crate) fn interrupts(files: &HostFiles, device: &str) -> Option<Vec<Irq>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::put;
     use std::os::unix::fs::symlink;
 
     #[test]
     fn a_node_is_that_of_the_device_above() {
         let dir = tempfile::tempdir().expect("a folder");
-        let put = |path: &str, text: &str| {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        };
+        let put = |path: &str, text: &str| put(dir.path(), path, text);
         put("sys/devices/pci0000:17/0000:17:00.0/numa_node", "1\n");
         put("sys/devices/pci0000:17/0000:17:00.0/msi_irqs/37", "msix\n");
         put("sys/devices/pci0000:17/0000:17:00.0/msi_irqs/36", "msix\n");

@@ -95,6 +95,7 @@ fn written(cache: Cache, status: &str, block: i64) -> Option<Cache> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::put;
 
     #[test]
     fn the_status_of_a_cache_is_read() {
@@ -114,11 +115,7 @@ mod tests {
     #[test]
     fn parts_of_a_mapping_tell_a_cache_of_lvm() {
         let dir = tempfile::tempdir().expect("a folder");
-        let put = |path: &str, text: &str| {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        };
+        let put = |path: &str, text: &str| put(dir.path(), path, text);
         for (device, name) in [
             ("dm-0", "vg-lv_corig"),
             ("dm-1", "vg-fast_cpool_cdata"),

@@ -422,17 +422,7 @@ fn crypt(files: &HostFiles) -> Vec<Crypt> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A tree with these files.
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().expect("a folder");
-        for (path, text) in files {
-            let path = dir.path().join(path.trim_start_matches('/'));
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        }
-        dir
-    }
+    use crate::small_tree::tree;
 
     const NODE: &str = "/sys/devices/system/node";
 

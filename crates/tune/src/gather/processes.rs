@@ -96,7 +96,7 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     let id = number(&words)?;
     let status = files.read(at("status")).unwrap_or_default();
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let names = threads(files, pid);
+    let threads = look_at(files, pid);
     let folder = folder(files, pid)?;
     let fsid = seen(files, pid, &folder.join("ceph_fsid"))?;
     let unit = units::of_osd(files, pid, id, &fsid).unwrap_or_default();
@@ -110,15 +110,15 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
         drop_in: if unit.is_empty() { String::new() } else { units::drop_in(files, &unit) },
         unit,
         disks: devices(files, pid).into_iter().collect(),
-        allowed: allowed(&look_at(files, pid)),
+        allowed: allowed(&threads),
         fsid,
         store: Some(store(files, pid, &folder)),
         rss: rss.and_then(|it| it.split_whitespace().next()?.parse::<i64>().ok()).map(|kib| kib << 10),
         cgroup_limit: cgroup::memory(files, pid),
         cpu_limit: cgroup::cpus(files, pid),
-        threads: (!names.is_empty()).then_some(names.len() as i64),
-        op_threads: (!names.is_empty())
-            .then(|| names.values().filter(|it| *it == "tp_osd_tp").count() as i64),
+        threads: (!threads.is_empty()).then_some(threads.len() as i64),
+        op_threads: (!threads.is_empty())
+            .then(|| threads.iter().filter(|it| it.name == "tp_osd_tp").count() as i64),
         liburing: maps.filter(|it| !it.is_empty()).map(|it| it.contains("liburing")),
         ..OsdProcess::default()
     })
@@ -185,24 +185,14 @@ fn plugins(files: &HostFiles, pid: &str) -> Option<Plugins> {
     Some(Plugins { compressors: named("compressor", "libceph_"), ec: named("erasure-code", "libec_") })
 }
 
-/// Names of threads, by their numbers.
-fn threads(files: &HostFiles, pid: &str) -> BTreeMap<String, String> {
-    let tasks = format!("/proc/{pid}/task");
-    let named = files.names(&tasks).into_iter().filter_map(|tid| {
-        let name = files.read(format!("{tasks}/{tid}/comm"))?;
-        Some((tid, name))
-    });
-    named.collect()
-}
-
 /// Fills in how busy threads are.
 fn busy(files: &HostFiles, found: &mut [(String, OsdProcess)]) {
     let ticks = |pid: &str, tid: &str| Stat::of(format!("{pid}/task/{tid}")).ok().map(|it| it.ticks);
     let wanted = |name: &str| name == "bstore_kv_sync" || name.starts_with("msgr-worker");
     let mut before = Vec::new();
     for (at, (pid, _)) in found.iter().enumerate() {
-        for (tid, name) in threads(files, pid).into_iter().filter(|(_, name)| wanted(name)) {
-            before.push((at, ticks(pid, &tid), tid, name));
+        for it in look_at(files, pid).into_iter().filter(|it| wanted(&it.name)) {
+            before.push((at, ticks(pid, &it.tid), it.tid, it.name));
         }
     }
     let begun = Instant::now();
@@ -219,15 +209,12 @@ fn busy(files: &HostFiles, found: &mut [(String, OsdProcess)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::put;
 
     #[test]
     fn a_process_is_known_by_its_words_its_group_and_the_folder_that_it_holds() {
         let dir = tempfile::tempdir().expect("a folder");
-        let put = |path: &str, text: &str| {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        };
+        let put = |path: &str, text: &str| put(dir.path(), path, text);
         put("proc/7/comm", "ceph-osd\n");
         put("proc/7/cmdline", "/usr/bin/ceph-osd\0-f\0--cluster\0ceph\0--id\x003\0");
         put("proc/7/status", "Name:\tceph-osd\nVmRSS:\t 1024 kB\n");

@@ -79,15 +79,12 @@ pub(super) fn drop_in(files: &HostFiles, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_tree::put;
 
     #[test]
     fn a_unit_is_found_in_each_deployment_and_no_other_is_taken() {
         let dir = tempfile::tempdir().expect("a folder");
-        let put = |path: &str, text: &str| {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-            std::fs::write(path, text).expect("a file");
-        };
+        let put = |path: &str, text: &str| put(dir.path(), path, text);
         put("proc/1/cgroup", "0::/system.slice/system-ceph\\x2dosd.slice/ceph-osd@3.service\n");
         put(
             "proc/2/cgroup",

@@ -1,0 +1,135 @@
+//! A change is proved or refuted by runs of both sides.
+
+use super::site::{Site, cut_after};
+use loligo_tests::lab::{good, refused};
+use loligo_tests::skip::{installed, is_long, skip};
+use serde_json::Value;
+
+#[test]
+fn a_planted_effect_is_seen_and_all_is_as_before() {
+    if !installed("fio") {
+        return skip("verify", "fio is missing: apt-get install fio");
+    }
+    let Some(site) = Site::new("tune-verify") else { return };
+    let before = site.dump();
+    let common =
+        ["--pool", "rbd", "--size", "64m", "--seconds", "1", "--ramp", "0", "--depth", "4", "--detect", "60"];
+    let verify = |more: &[&'static str]| [&["verify"], &common[..], more].concat();
+    let said = refused(&site.tune(&verify(&["--set", "client:rbd_qos_write_iops_limit=50"])));
+    assert!(said.contains("--yes"), "{said}");
+    let said = refused(&site.tune(&verify(&["--set", "osd:no_such_option=1", "--yes"])));
+    assert!(said.contains("no_such_option"), "{said}");
+    let said = refused(&site.tune(&verify(&["--set", "osd_max_backfills=1", "--yes"])));
+    assert!(said.contains("WHO:NAME=VALUE"), "{said}");
+    assert_eq!(site.dump(), before);
+
+    if !is_long() {
+        return;
+    }
+    let report = site.dir.path().join("report.html");
+    let limit = ["--set", "client:rbd_qos_write_iops_limit=50", "--yes"];
+    let with_report = [&verify(&limit)[..], &["--report", report.to_str().expect("a path")]].concat();
+    let seen = site.json(&with_report);
+    let iops = &seen["metrics"][0];
+    assert!(iops["effect"]["is_seen"] == true && iops["effect"]["ratio"].as_f64() < Some(0.5), "{iops}");
+    assert!(iops["second"].as_f64() < Some(70.0), "the second arm has its limit: {iops}");
+    assert!(seen["power"]["pairs_needed"].as_u64() >= Some(16), "{}", seen["power"]);
+    let orders: Vec<bool> = seen["blocks"]
+        .as_array()
+        .expect("blocks")
+        .iter()
+        .map(|it| it["runs"][0]["is_second"] == true)
+        .collect();
+    assert!(orders.contains(&true) && orders.contains(&false), "the order is by lot: {orders:?}");
+    assert!(std::fs::read_to_string(&report).expect("a page").contains("Verdict"));
+    assert_eq!(site.dump(), before);
+    let images = good(site.lab.sh("rbd ls rbd"));
+    assert!(images.stdout.is_empty(), "the image is left: {}", String::from_utf8_lossy(&images.stdout));
+
+    // One that is killed leaves one arm in place until it is taken back.
+    assert!(cut_after(&site, &verify(&limit), 6), "it was over too soon");
+    assert_eq!(site.last_run()["state"], "applying");
+    good(site.tune(&["rollback"]));
+    assert_eq!(site.dump(), before);
+}
+
+/// Twenty comparisons of nothing with nothing, and twenty of a real effect of ten percent.
+#[test]
+fn twenty_of_nothing_and_twenty_of_ten_percent() {
+    if !is_long() {
+        return skip("the error rates of verify", "it takes an hour: LOLIGO_LONG=1");
+    }
+    let Some(site) = Site::new("tune-rates") else { return };
+    let common =
+        ["verify", "--pool", "rbd", "--size", "256m", "--seconds", "3", "--ramp", "1", "--depth", "4"];
+    let run = |more: &[&str]| {
+        site.json(&[&common[..], &["--detect", "8", "--budget", "6", "--yes"], more].concat())
+    };
+    let effect = |seen: &Value| {
+        let it = &seen["metrics"][0]["effect"];
+        (it["is_seen"] == true, it["ratio"].as_f64().expect("a number"), seen["metrics"][0]["first"].as_f64())
+    };
+    let (mut quiet, mut found) = (0, 0);
+    for round in 0..20 {
+        let (is_seen, ratio, rate) = effect(&run(&["--same"]));
+        quiet += usize::from(!is_seen);
+        let limit = format!("client:rbd_qos_write_iops_limit={:.0}", rate.expect("a rate") * 0.9);
+        let (is_found, slower, _) = effect(&run(&["--set", &limit]));
+        found += usize::from(is_found && slower < 1.0);
+        println!("round {round}: same {ratio:.3} seen {is_seen}; limited {slower:.3} seen {is_found}");
+    }
+    println!("{quiet} of 20 without effect, {found} of 20 found");
+    assert!(quiet >= 19 && found >= 19, "{quiet} and {found}");
+}
+
+#[test]
+fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
+    if !is_long() {
+        return skip("a search", "it takes five minutes: LOLIGO_LONG=1");
+    }
+    let Some(site) = Site::new("tune-search") else { return };
+    let before = site.dump();
+    let (space, record) = (site.dir.path().join("space.toml"), site.dir.path().join("record.jsonl"));
+    let text = "version = 1\n[[option]]\nwho = \"client\"\nname = \"rbd_qos_write_iops_limit\"\n\
+                values = [\"20\", \"40\", \"80\", \"0\"]\n\
+                [[option]]\nwho = \"osd\"\nname = \"osd_client_message_cap\"\nfrom = 64\nto = 512\nlog = true\n";
+    std::fs::write(&space, text).expect("a file");
+    let (space, record) = (space.display().to_string(), record.display().to_string());
+    let args = [
+        "search",
+        "--space",
+        &space,
+        "--record",
+        &record,
+        "--trials",
+        "12",
+        "--pool",
+        "rbd",
+        "--size",
+        "64m",
+        "--seconds",
+        "1",
+        "--ramp",
+        "0",
+        "--depth",
+        "4",
+        "--detect",
+        "50",
+        "--p99",
+        "10",
+        "--yes",
+    ];
+    let said = refused(&site.tune(&args));
+    assert!(said.contains("--lab"), "{said}");
+    let args = [&args[..], &["--lab"]].concat();
+    assert!(cut_after(&site, &args, 6), "it was over too soon");
+    good(site.tune(&["rollback"]));
+    assert_eq!(site.dump(), before);
+    let had = std::fs::read_to_string(&record).expect("a record").lines().count();
+    assert!(had > 2, "{had}");
+    let found = site.json(&args);
+    assert_eq!(found["values"][0], "0", "no limit is the best of these: {found}");
+    let all = std::fs::read_to_string(&record).expect("a record");
+    assert_eq!(all.lines().count(), 13, "{all}");
+    assert_eq!(site.dump(), before);
+}
