@@ -94,9 +94,7 @@ impl Masks {
         let cpus = old.iter().filter_map(|name| all.get(*name)).cycle().cloned();
         Masks::Each(new.into_iter().cloned().zip(cpus).collect())
     }
-}
 
-impl Masks {
     /// The same for the things of `is`, as [`Masks::renamed`].
     pub(super) fn renamed_as(&self, is: &Masks) -> Masks {
         match is {

@@ -1,7 +1,6 @@
 //! loligod on a host: its shards, their processors, and the node of its devices.
 
-use super::devices;
-use super::units;
+use super::{devices, pids, units};
 use crate::facts::Loligod;
 use loligo_block::host_files::HostFiles;
 use std::collections::BTreeSet;
@@ -13,11 +12,7 @@ pub(crate) const SHARD: &str = "shard-";
 
 /// The processes of loligod with shards.
 pub(crate) fn processes(files: &HostFiles) -> Vec<String> {
-    let is_it = |pid: &String| {
-        pid.bytes().all(|byte| byte.is_ascii_digit())
-            && files.read(format!("/proc/{pid}/comm")).as_deref() == Some(NAME)
-    };
-    files.names("/proc").into_iter().filter(is_it).collect()
+    pids::of(files, &[NAME])
 }
 
 pub(super) fn look(files: &HostFiles) -> Option<Loligod> {

@@ -37,8 +37,16 @@ fn below(files: &HostFiles, name: &str, depth: usize) -> BTreeSet<String> {
             false => slaves.iter().flat_map(|slave| below(files, slave, depth - 1)).collect(),
         };
     }
-    let has = |disk: &String| !name.is_empty() && files.has(format!("/sys/block/{disk}/{name}"));
-    files.names("/sys/block").into_iter().filter(has).collect()
+    whole(files, name).into_iter().collect()
+}
+
+/// The device that a partition is a part of; a whole one is its own. Nothing: there is no such device.
+pub(super) fn whole(files: &HostFiles, name: &str) -> Option<String> {
+    if files.has(format!("/sys/block/{name}")) {
+        return Some(name.to_owned());
+    }
+    let holds = |disk: &String| files.has(format!("/sys/block/{disk}/{name}/partition"));
+    files.names("/sys/block").into_iter().find(holds)
 }
 
 /// Interrupts of the queues of a device in `/sys`; nothing: it has none of its own.
@@ -75,7 +83,7 @@ mod tests {
         put("sys/devices/pci0000:17/0000:17:00.0/msi_irqs/37", "msix\n");
         put("sys/devices/pci0000:17/0000:17:00.0/msi_irqs/36", "msix\n");
         put("sys/devices/pci0000:17/0000:17:00.0/msi_irqs/35", "msix\n");
-        put("sys/devices/pci0000:17/0000:17:00.0/host0/block/sda/sda1/start", "1\n");
+        put("sys/devices/pci0000:17/0000:17:00.0/host0/block/sda/sda1/partition", "1\n");
         put("sys/devices/pci0000:17/0000:17:00.0/virtio3/net/eth0/mtu", "1500\n");
         put("sys/devices/virtual/block/dm-0/slaves/sda1/start", "1\n");
         for irq in ["35", "36", "37"] {

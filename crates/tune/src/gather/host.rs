@@ -4,7 +4,7 @@ use super::lists::{chosen, numbers};
 use super::processes::{self, LIBRARIES, OsdProcess};
 use super::stack::Stack;
 use super::subnets::Subnet;
-use super::{caches, daemon, disks, nics, subnets, topology, units, volumes};
+use super::{caches, daemon, disks, nics, pids, subnets, topology, units, volumes};
 use crate::ceph_file::of_osds;
 use crate::facts::{Cache, CephBuild, Crypt, Disk, Host, Kernel, Krbd, Memory, Nic, Node, Unseen};
 use crate::rules::OptionTable;
@@ -182,22 +182,15 @@ fn host(files: &HostFiles, name: &str, unseen: &mut Vec<Unseen>) -> Host {
     }
 }
 
-/// The names of programs that run. Those of another container are seen as well, where `/proc` is the host's.
+/// The names of programs that run.
 fn programs(files: &HostFiles) -> Vec<String> {
-    let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
-    files
-        .names("/proc")
-        .into_iter()
-        .filter(is_process)
-        .filter_map(|pid| files.read(format!("/proc/{pid}/comm")))
-        .collect()
+    pids::all(files).iter().filter_map(|pid| pids::program(files, pid)).collect()
 }
 
 /// Memory of all processes that are no daemons of Ceph's, bytes.
 fn others(files: &HostFiles) -> Option<i64> {
     const DAEMONS: [&str; 3] = ["ceph-osd", "ceph-mon", "ceph-mgr"];
-    let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
-    let pids: Vec<String> = files.names("/proc").into_iter().filter(is_process).collect();
+    let pids = pids::all(files);
     let resident = |pid: &String| {
         let status = files.read(format!("/proc/{pid}/status"))?;
         let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);

@@ -19,6 +19,7 @@ mod mtu;
 mod nics;
 mod osd_log;
 mod osds;
+mod pids;
 mod placed;
 pub(crate) mod processes;
 pub mod remote;

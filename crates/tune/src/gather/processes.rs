@@ -2,7 +2,7 @@
 
 use super::threads::{allowed, devices, look as look_at};
 use super::units;
-use super::{cgroup, osd_log};
+use super::{cgroup, osd_log, pids};
 use crate::facts::{Behind, Plugins};
 use loligo_block::host_files::HostFiles;
 use loligo_block::mounts::{self, Mount};
@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// The program of an OSD.
+const PROGRAM: &str = "ceph-osd";
 /// The time over which threads are looked at.
 const OVER: Duration = Duration::from_secs(1);
 /// Ticks of a second in `/proc`: `USER_HZ` is 100 on every architecture of Linux that Ceph runs on.
@@ -79,10 +81,10 @@ pub(super) struct Store {
 /// tree stands still.
 pub(super) fn look(root: &Path) -> Vec<OsdProcess> {
     let files = HostFiles::new(root);
-    let is_number = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
-    let pids: Vec<String> = files.names("/proc").into_iter().filter(is_number).collect();
-    let mut found: Vec<(String, OsdProcess)> =
-        pids.into_iter().filter_map(|pid| one(&files, &pid).map(|it| (pid, it))).collect();
+    let mut found: Vec<(String, OsdProcess)> = pids::of(&files, &[PROGRAM])
+        .into_iter()
+        .filter_map(|pid| one(&files, &pid).map(|it| (pid, it)))
+        .collect();
     if root == Path::new("/") && !found.is_empty() {
         busy(&files, &mut found);
     }
@@ -91,7 +93,6 @@ pub(super) fn look(root: &Path) -> Vec<OsdProcess> {
 
 fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     let at = |name: &str| format!("/proc/{pid}/{name}");
-    (files.read(at("comm"))? == "ceph-osd").then_some(())?;
     let words = files.read(at("cmdline"))?;
     let id = number(&words)?;
     let status = files.read(at("status")).unwrap_or_default();
@@ -126,13 +127,10 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
 
 /// The processes of an OSD of this number, each with its cluster.
 pub(crate) fn of_osd(files: &HostFiles, id: i64) -> Vec<(String, String)> {
-    let is_number = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
     let is_it = |pid: &String| {
-        let comm = files.read(format!("/proc/{pid}/comm"));
-        comm.as_deref() == Some("ceph-osd")
-            && files.read(format!("/proc/{pid}/cmdline")).and_then(|words| number(&words)) == Some(id)
+        files.read(format!("/proc/{pid}/cmdline")).and_then(|words| number(&words)) == Some(id)
     };
-    let pids = files.names("/proc").into_iter().filter(is_number).filter(is_it);
+    let pids = pids::of(files, &[PROGRAM]).into_iter().filter(is_it);
     let fsid = |pid: &str| seen(files, pid, &folder(files, pid)?.join("ceph_fsid"));
     pids.filter_map(|pid| Some((fsid(&pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
 }

@@ -1,5 +1,6 @@
 //! The layers that a path leads through: devices of the kernel and volumes of Loligo, down to disks.
 
+use super::devices;
 use super::volumes::Volume;
 use loligo_block::host_files::HostFiles;
 use loligo_block::mounts::{self, Mount};
@@ -104,12 +105,7 @@ impl Stack<'_> {
 
     /// The device that a partition is a part of.
     fn whole(&self, name: &str) -> String {
-        if self.files.has(format!("/sys/block/{name}")) {
-            return name.to_owned();
-        }
-        let disks = self.files.names("/sys/block").into_iter();
-        let mut holding = disks.filter(|disk| self.files.has(format!("/sys/block/{disk}/{name}/partition")));
-        holding.next().unwrap_or_else(|| name.to_owned())
+        devices::whole(self.files, name).unwrap_or_else(|| name.to_owned())
     }
 
     /// The kernel's name of a device, which may be given by a name of the device mapper.

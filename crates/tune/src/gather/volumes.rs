@@ -1,5 +1,6 @@
 //! Volumes of Loligo that processes of this host serve, by their own word.
 
+use super::pids;
 use crate::facts::Unseen;
 use loligo_block::host_files::HostFiles;
 use loligo_client::client::Client;
@@ -84,11 +85,7 @@ pub(super) fn look(files: &HostFiles, unseen: &mut Vec<Unseen>) -> Vec<Volume> {
 
 /// Folders of control sockets, by the processes that have them.
 fn folders(files: &HostFiles) -> BTreeSet<PathBuf> {
-    let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
-    let pids = files.names("/proc").into_iter().filter(is_process);
-    let servers = pids.filter(|pid| {
-        files.read(format!("/proc/{pid}/comm")).is_some_and(|comm| PROGRAMS.contains(&comm.as_str()))
-    });
+    let servers = pids::of(files, &PROGRAMS).into_iter();
     servers.filter_map(|pid| folder(&files.read(format!("/proc/{pid}/environ"))?)).collect()
 }
 
