@@ -16,6 +16,8 @@ const EXTRA: usize = 5;
 pub const FEWEST: usize = 8;
 /// Resamples.
 const RESAMPLES: usize = 4000;
+/// The most of them, where comparisons are judged together.
+const MOST_RESAMPLES: usize = 40_000;
 
 /// The ratio of two arms, with an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -41,12 +43,23 @@ impl Effect {
     /// # Panics
     /// If there are fewer than two blocks.
     pub fn of(blocks: &[f64], seed: u64) -> Effect {
+        Effect::one_of(blocks, seed, 1)
+    }
+
+    /// The same as one of `count` comparisons that are judged together: each counts at a level so much stricter (Bonferroni), so that
+    /// all of them find nothing in nothing as seldom as one alone does.
+    ///
+    /// # Panics
+    /// If there are fewer than two blocks, or no comparison.
+    pub fn one_of(blocks: &[f64], seed: u64, count: usize) -> Effect {
+        assert!(count > 0, "a comparison is one at least");
+        let resamples = RESAMPLES * count.min(MOST_RESAMPLES / RESAMPLES);
         assert!(blocks.len() > 1, "one block has no spread");
         let (mean, error) = mean_and_error(blocks);
         let mut rng = SplitMix64::new(seed);
         let mut draw = vec![0.0; blocks.len()];
-        let mut scores: Vec<f64> = Vec::with_capacity(RESAMPLES);
-        for _ in 0..RESAMPLES {
+        let mut scores: Vec<f64> = Vec::with_capacity(resamples);
+        for _ in 0..resamples {
             draw.fill_with(|| blocks[rng.below(blocks.len() as u64) as usize]);
             let (drawn, spread) = mean_and_error(&draw);
             if spread > 0.0 {
@@ -61,7 +74,7 @@ impl Effect {
             }
         };
         let (low, high) = interval(SHOWN);
-        let (least, most) = interval(VERDICT);
+        let (least, most) = interval(1.0 - (1.0 - VERDICT) / count as f64);
         Effect {
             ratio: mean.exp(),
             low: low.exp(),
@@ -151,6 +164,22 @@ mod tests {
             assert!(false_alarms * 100 <= ROUNDS * 4, "{false_alarms} of {ROUNDS} at {deviation}");
             assert!(found * 100 >= ROUNDS * 90, "{found} of {ROUNDS} at {deviation}");
         }
+    }
+
+    #[test]
+    fn of_many_comparisons_of_nothing_seldom_one_is_seen() {
+        const ROUNDS: usize = 60;
+        const TOGETHER: usize = 12;
+        let mut rng = SplitMix64::new(5);
+        let mut alarms = [0, 0];
+        for round in 0..ROUNDS as u64 {
+            let all: Vec<_> = (0..TOGETHER).map(|_| blocks(10, 0.05, 0.0, &mut rng)).collect();
+            let is_seen = |count| all.iter().any(|one| Effect::one_of(one, round, count).is_seen);
+            alarms[0] += usize::from(is_seen(1));
+            alarms[1] += usize::from(is_seen(TOGETHER));
+        }
+        println!("of {ROUNDS} sets {} have an alarm one by one, {} together", alarms[0], alarms[1]);
+        assert!(alarms[1] * 20 <= ROUNDS && alarms[0] > alarms[1], "{alarms:?}");
     }
 
     #[test]
