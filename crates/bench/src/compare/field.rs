@@ -70,7 +70,7 @@ impl<'a> Field<'a> {
 fn of(measured: &Measured, arm: usize, steal: f64) -> (Run, Option<String>) {
     let series: Vec<f64> = measured.series.iter().map(|second| second.iops).collect();
     let cut = steady(&series);
-    let why = cut.is_none().then(|| "its rate had not become even after half of the run".to_owned());
+    let why = cut.is_none().then(|| "its rate did not become even".to_owned());
     let cut = cut.unwrap_or(0);
     let rest = &series[cut..];
     // Where nothing was cut fio's own figure has the last, unfinished second as well.

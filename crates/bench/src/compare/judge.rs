@@ -19,6 +19,11 @@ const RESAMPLES: usize = 4000;
 /// The most of them, where comparisons are judged together.
 const MOST_RESAMPLES: usize = 40_000;
 
+/// The share by which halves of a steady run may differ, whatever their noise.
+const UNEVEN: f64 = 0.1;
+/// Standard errors by which they may differ.
+const SURE: f64 = 4.0;
+
 /// The ratio of two arms, with an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
@@ -104,19 +109,26 @@ pub fn blocks_for(share: f64, pilot: &[f64]) -> usize {
 }
 
 /// The number of the first value of the steady part: the cut that makes the standard error of the rest least (MSER; White 1997). At
-/// most the first half is cut; nothing: even then the rest is not steady.
+/// most the first half is cut; nothing: what is left is not steady, since its second half differs from its first by a tenth and by
+/// four standard errors. Noise alone does so in one run of twenty at most.
 pub fn steady(series: &[f64]) -> Option<usize> {
     if series.len() < 4 {
         return Some(0);
     }
     let score = |cut: usize| {
-        let rest = &series[cut..];
-        let mean = rest.iter().sum::<f64>() / rest.len() as f64;
-        rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
+        let (_, error) = mean_and_error(&series[cut..]);
+        error
     };
-    let half = series.len() / 2;
-    let cut = (0..=half).min_by(|one, two| score(*one).total_cmp(&score(*two)))?;
-    (cut < half).then_some(cut)
+    let cut = (0..=series.len() / 2).min_by(|one, two| score(*one).total_cmp(&score(*two)))?;
+    let rest = &series[cut..];
+    let [one, two] = [&rest[..rest.len() / 2], &rest[rest.len() / 2..]];
+    if one.len() < 2 {
+        return Some(cut);
+    }
+    let [(first, error), (second, more)] = [mean_and_error(one), mean_and_error(two)];
+    let change = (second - first).abs();
+    let is_even = change <= UNEVEN * first.min(second) || change <= SURE * error.hypot(more);
+    is_even.then_some(cut)
 }
 
 #[cfg(test)]
@@ -198,6 +210,21 @@ mod tests {
         let ramp: Vec<f64> = (0..20).map(f64::from).collect();
         assert_eq!(steady(&ramp), None);
         assert_eq!(steady(&[100.0; 10]), Some(0));
+    }
+
+    #[test]
+    fn noise_alone_seldom_makes_a_run_uneven() {
+        const RUNS: usize = 2000;
+        let mut rng = SplitMix64::new(3);
+        for seconds in [5, 10, 30] {
+            let mut uneven = 0;
+            for _ in 0..RUNS {
+                let series: Vec<f64> = (0..seconds).map(|_| 100.0 + 15.0 * noise(&mut rng)).collect();
+                uneven += usize::from(steady(&series).is_none());
+            }
+            println!("{seconds} s: {uneven} of {RUNS} uneven");
+            assert!(uneven * 20 <= RUNS, "{uneven} of {RUNS} at {seconds} s");
+        }
     }
 
     #[test]
