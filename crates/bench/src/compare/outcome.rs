@@ -1,6 +1,6 @@
 //! The outcome of a comparison.
 
-use super::judge::Effect;
+use super::judge::{Effect, alike_limit};
 use super::options::{Load, Options};
 use crate::fio::Measured;
 use crate::report::{Gain, Listing, Phase, Report};
@@ -42,9 +42,16 @@ impl Block {
         };
         of(arm) - of(over)
     }
+
+    /// The logarithm of the greater over the smaller rate of an arm's two runs.
+    fn spread(&self, arm: usize) -> f64 {
+        let rates = self.runs.iter().filter(|run| run.arm == arm).map(|run| run.iops.ln());
+        let (low, high) = rates.fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
+        high - low
+    }
 }
 
-/// A run that does not count.
+/// A run that does not count, or both of an arm in a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
     /// The number of its block, from 1.
@@ -165,9 +172,9 @@ pub struct Outcome {
     pub warm_up: usize,
     /// The power, as it was said before the runs.
     pub power: Power,
-    /// Blocks of runs that count.
+    /// Blocks of runs.
     pub blocks: Vec<Block>,
-    /// Runs that do not.
+    /// Runs that do not count: those beside which the cluster was at work are in no block, those that differ too much are.
     pub rejected: Vec<Rejected>,
     /// The last arm over the first: requests a second, mean latency, 99th percentile.
     pub metrics: Vec<Metric>,
@@ -201,9 +208,41 @@ impl Outcome {
         self.arms.last().map_or("", String::as_str)
     }
 
-    /// The logarithm of one arm over another, block by block.
+    /// The logarithm of one arm over another, of blocks in which each of both was alike twice.
     pub(super) fn log_ratios(&self, arm: usize, over: usize, pick: fn(&Run) -> f64) -> Vec<f64> {
-        self.blocks.iter().map(|block| block.log_ratio(arm, over, pick)).collect()
+        let limit = self.limit();
+        let is_alike = |block: &&Block| [arm, over].iter().all(|arm| block.spread(*arm) <= limit);
+        self.blocks.iter().filter(is_alike).map(|block| block.log_ratio(arm, over, pick)).collect()
+    }
+
+    /// The spread of two runs of one arm beyond which something else was at work, by all that were run. It knows nothing of the
+    /// difference of arms.
+    fn limit(&self) -> f64 {
+        let arms = 0..self.arms.len();
+        let spreads = self.blocks.iter().flat_map(|block| arms.clone().map(|arm| block.spread(arm)));
+        alike_limit(&spreads.collect::<Vec<_>>())
+    }
+
+    /// Blocks that count for every arm against the one before, and for the last against the first.
+    pub(super) fn counting(&self) -> usize {
+        let last = self.arms.len() - 1;
+        let pairs = (1..=last).map(|arm| (arm, arm - 1)).chain([(last, 0)]);
+        pairs.map(|(arm, over)| self.log_ratios(arm, over, |run| run.iops).len()).min().unwrap_or(0)
+    }
+
+    /// Runs of arms that were not alike.
+    pub(super) fn unlike(&self) -> Vec<Rejected> {
+        let limit = self.limit();
+        let of = |(block, number): (&Block, usize)| {
+            let why = |spread: f64| {
+                let share = |it: f64| (it.exp_m1() * 100.0).round();
+                format!("its two runs differ by {} %, and {} % is the limit", share(spread), share(limit))
+            };
+            let arms = (0..self.arms.len()).map(|arm| (arm, block.spread(arm)));
+            let unlike = arms.filter(|(_, spread)| *spread > limit);
+            unlike.map(|(arm, spread)| Rejected { block: number, arm, why: why(spread) }).collect::<Vec<_>>()
+        };
+        self.blocks.iter().zip(1..).flat_map(of).collect()
     }
 
     fn rows(&self) -> Vec<[String; 6]> {
@@ -272,7 +311,8 @@ impl Outcome {
     fn remarks(&self) -> String {
         let mut text = format!("said before: {}\n", self.power.words());
         for it in &self.rejected {
-            text.push_str(&format!("a run of block {} does not count: {}\n", it.block, it.why));
+            let arm = &self.arms[it.arm];
+            text.push_str(&format!("block {}, {arm}, does not count: {}\n", it.block, it.why));
         }
         text
     }

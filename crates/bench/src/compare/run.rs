@@ -97,13 +97,21 @@ impl Compare<'_, '_> {
         let begun = Instant::now();
         let mut wanted = PILOT;
         let mut is_planned = false;
-        while self.outcome.blocks.len() < wanted {
+        while self.outcome.counting() < wanted {
             let block = self.block()?;
             self.outcome.blocks.push(block);
-            let done = self.outcome.blocks.len();
+            let (all, done) = (self.outcome.blocks.len(), self.outcome.counting());
+            for it in self.outcome.unlike().iter().filter(|it| it.block == all) {
+                (self.say)(&format!("block {all}: {} does not count: {}", self.outcome.arms[it.arm], it.why));
+            }
+            ensure!(
+                all - done <= FEWEST + wanted / 2,
+                "{} of {all} blocks do not count, since runs of one arm differ too much: compare at a calmer time",
+                all - done
+            );
             if !is_planned && done == PILOT {
                 is_planned = true;
-                wanted = self.plan(begun.elapsed().div_f64(done as f64));
+                wanted = self.plan(begun.elapsed().div_f64(all as f64));
             }
             if is_planned {
                 let [iops, ..] = self.effects(self.outcome.arms.len() - 1, 0, 1);
@@ -117,6 +125,8 @@ impl Compare<'_, '_> {
                 ));
             }
         }
+        let unlike = self.outcome.unlike();
+        self.outcome.rejected.extend(unlike);
         Ok(())
     }
 
