@@ -21,6 +21,8 @@ const MOST_RESAMPLES: usize = 40_000;
 
 /// The share by which halves of a steady run may differ, whatever their noise.
 const UNEVEN: f64 = 0.1;
+/// The least limit of the spread of two runs of one arm, as a logarithm.
+const LEAST_SPREAD: f64 = 0.1;
 /// Standard errors by which they may differ.
 const SURE: f64 = 4.0;
 
@@ -111,8 +113,11 @@ pub fn blocks_for(share: f64, pilot: &[f64]) -> usize {
 /// The spread of two runs of one arm that noise explains, as a logarithm, by the spreads of all: five standard deviations, estimated by
 /// the median, or a tenth.
 pub fn alike_limit(spreads: &[f64]) -> f64 {
+    if spreads.is_empty() {
+        return LEAST_SPREAD;
+    }
     // The median of a normal variable without its sign is 0.6745 standard deviations.
-    (5.0 * median(spreads) / 0.6745).max(0.1)
+    (5.0 * median(spreads) / 0.6745).max(LEAST_SPREAD)
 }
 
 /// The number of the first value of the steady part: the cut that makes the standard error of the rest least (MSER; White 1997). At
@@ -242,6 +247,12 @@ mod tests {
         println!("of {ROUNDS}: {by_rule} found by the rule, {without} without it, {false_alarms} false");
         assert!(by_rule * 100 >= ROUNDS * 95 && without * 100 <= ROUNDS * 60, "{by_rule} and {without}");
         assert!(false_alarms * 100 <= ROUNDS * 4, "{false_alarms}");
+    }
+
+    #[test]
+    fn before_anything_was_run_the_limit_of_spreads_is_a_tenth() {
+        assert_eq!((alike_limit(&[]), alike_limit(&[0.001; 5])), (0.1, 0.1));
+        assert!(alike_limit(&[0.1; 5]) > 0.5);
     }
 
     #[test]
