@@ -93,9 +93,11 @@ impl Site {
                 assert_eq!((seen, acting), (left.len(), left.len()), "{done}");
                 break;
             }
+            println!("of {} options: {said}", left.len());
             let is_named = |it: &&Setting| said.lines().last().is_some_and(|line| line.contains(&it.key));
             let at = left.iter().rposition(is_named).unwrap_or_else(|| panic!("{said}"));
             let one = left.remove(at);
+            println!("without effect: {}", said.lines().last().unwrap_or_default());
             failed.push(format!("{}={}: {}", one.key, one.value, said.lines().last().unwrap_or_default()));
             self.json(&["rollback"]);
         }
@@ -123,7 +125,9 @@ fn other(help: &Value, of_rule: Option<&str>) -> Option<String> {
                 number(&help["max"]).is_none_or(|most| it.parse::<f64>().is_ok_and(|is| is <= most))
             }),
         "int" | "uint" | "size" => {
-            let is = number(default).filter(|it| *it > 0.0).map_or(1.0, |it| it * 2.0);
+            // Nothing is "as the program thinks best": a size that serves.
+            let least = if help["type"] == "size" { f64::from(64 << 20) } else { 1.0 };
+            let is = number(default).filter(|it| *it > 0.0).map_or(least, |it| it * 2.0);
             let most = number(&help["max"]).filter(|it| *it > 0.0);
             Some(format!("{:.0}", most.map_or(is, |most| is.min(most))))
         }
