@@ -160,22 +160,23 @@ fn all_options_of_rules_are_seen_to_act_and_put_back() {
     let before = site.ceph("config dump");
     let queue = |name: &str| Setting { key: "osd_op_queue".into(), is_late: true, value: name.into() };
     let wpq = queue("wpq");
-    let first: Vec<&Setting> = if release == "16" { others } else { [vec![&wpq], others].concat() };
-    let mut failed = site.set(&first);
-    site.json(&["rollback"]);
-    assert_eq!(site.ceph("config dump"), before);
-    let mut count = first.len();
-    if release == "16" {
-        let mclock = queue("mclock_scheduler");
-        let second = [vec![&mclock], of_mclock].concat();
-        failed.extend(site.set(&second));
-        count += second.len();
-    } else {
-        failed.extend(site.set(&of_mclock));
-        count += of_mclock.len();
+    let mclock = queue("mclock_scheduler");
+    let (mut failed, mut count) = (Vec::new(), 0);
+    for (queue, options) in [(&wpq, others), (&mclock, of_mclock)] {
+        // It acts once OSDs have started with it, and decides which others act.
+        let is_default = (queue.value == "wpq") == (release == "16");
+        if !is_default {
+            failed.extend(site.set(&[queue]));
+            count += 1;
+        }
+        failed.extend(site.set(&options));
+        count += options.len();
+        site.json(&["rollback"]);
+        if !is_default {
+            site.json(&["rollback"]);
+        }
+        assert_eq!(site.ceph("config dump"), before);
     }
-    site.json(&["rollback"]);
-    assert_eq!(site.ceph("config dump"), before);
     let late = all.iter().filter(|it| it.is_late).count();
     println!("release {release}: {} of {count} options act ({late} after a restart)", count - failed.len());
     assert!(failed.is_empty(), "{failed:#?}");
