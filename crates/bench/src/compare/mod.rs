@@ -4,6 +4,7 @@ mod field;
 mod judge;
 mod options;
 mod outcome;
+mod pulse;
 mod run;
 
 pub use judge::{Effect, FEWEST};
@@ -12,4 +13,5 @@ pub use outcome::{Block, Metric, Outcome, Power, Rejected, Run};
 pub use run::{Arms, run};
 
 pub(crate) use field::Field;
+pub(crate) use pulse::Pulse;
 pub(crate) use run::on;

@@ -4,6 +4,7 @@ use super::field::Field;
 use super::judge::{Effect, FEWEST, blocks_for};
 use super::options::Options;
 use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run};
+use super::pulse::Pulse;
 use crate::rng::SplitMix64;
 use crate::stats::median;
 use anyhow::{Result, anyhow, ensure};
@@ -35,7 +36,7 @@ impl Arms for Sides<'_> {
 /// Compares both arms. `say` hears what is done.
 ///
 /// # Errors
-/// If a load or a change of arms fails, or after an interrupt, or if no number of blocks would be steady.
+/// If a load or a change of arms fails, the cluster is gone, or after an interrupt, or if no number of blocks would be steady.
 pub fn run(
     options: &Options,
     client: &CommandClient,
@@ -43,8 +44,10 @@ pub fn run(
     names: [String; 2],
     say: &dyn Fn(&str),
 ) -> Result<Outcome> {
-    let field = Field::new(options, client, say)?;
-    on(&field, options, arms, names, say)
+    Pulse::over(client, &options.place.stop, |pulse| {
+        let field = Field::new(options, client, pulse, say)?;
+        on(&field, options, arms, names, say)
+    })
 }
 
 /// The same on a field that is there.

@@ -18,7 +18,7 @@ use loligo_tune::apply::{
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
 use loligo_tune::plan::{Plan, Purpose, already};
-use loligo_tune::rules::{Risk, Rules};
+use loligo_tune::rules::{Risk, Rules, Target};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,14 +354,14 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     let purpose = a.common.purpose.purpose();
     let plan = Plan::new(&rules, facts, purpose)?;
     is_known(&rules, &a.rules)?;
-    let (so, named) = split(&rules, facts, &plan, &a.rules)?;
+    let hands = Hands { client: &client, hosts };
+    let (so, named) = split(&rules, hands, facts, purpose, &a.rules)?;
     if named.is_empty() && !so.is_empty() {
         let what = json!({"steps": [], "by_hand": [], "already": so, "done": false});
         return a.common.json.done(what, || out!("{}", text::so_already(&so)));
     }
     let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
     let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
-    let hands = Hands { client: &client, hosts };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
@@ -392,11 +392,18 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
 type Standing = BTreeMap<String, Vec<String>>;
 
 /// Rules that are so already, and those that are left.
-fn split(rules: &Rules, facts: &Facts, plan: &Plan, named: &[String]) -> Result<(Standing, Vec<String>)> {
+fn split(
+    rules: &Rules,
+    hands: Hands<'_>,
+    facts: &Facts,
+    purpose: Purpose,
+    named: &[String],
+) -> Result<(Standing, Vec<String>)> {
+    let look = |target: Target, who: &str, key: &str| hands.seen(target, who, key);
     let (mut so, mut left) = (BTreeMap::new(), Vec::new());
     for name in named {
-        let is_proposed = plan.proposals.iter().any(|it| it.rule.eq_ignore_ascii_case(name));
-        let places = if is_proposed { Vec::new() } else { already(rules, facts, plan.purpose, name)? };
+        // Facts do not have all values: a plan may propose what is there.
+        let places = already(rules, facts, purpose, name, &look)?;
         if places.is_empty() {
             left.push(name.clone());
         } else {
@@ -513,29 +520,51 @@ fn recorded(
         run.is_of(fsid, &state.run).map_err(said)?;
         return Ok((journal, run));
     }
-    let (run, entries) = shared::run(client, state, fsid).map_err(said)?;
+    let copy = shared::run(client, state, fsid).map_err(said)?;
+    if let Some(why) = copy.doubt {
+        return refuse(format!(
+            "the cluster's copy of the run {0} is not believed: {why}. Take the run back on {1}, where its journal is",
+            state.run, state.host
+        ));
+    }
     say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
-    Ok((Journal::create(path, &entries)?, run))
+    Ok((Journal::create(path, &copy.entries)?, copy.run))
 }
 
 /// All runs that the cluster knows, the oldest first, each by its journal here or by the cluster's copy.
 pub(super) fn known_runs(client: &CommandClient, state: Option<&PathBuf>) -> Result<Vec<Run>> {
     let fsid = gather::fsid(client).map_err(said)?;
     let states = shared::states(client).map_err(said)?;
-    states.iter().map(|it| known_run(client, it, &journal(state, &fsid, &it.run)?, &fsid)).collect()
+    let mut runs = Vec::new();
+    for it in &states {
+        let (run, doubt) = known_run(client, it, &journal(state, &fsid, &it.run)?, &fsid)?;
+        match doubt.filter(|_| run.rolled_back.is_none()) {
+            Some(why) => say!("the run {} is not looked at: {why}", it.run),
+            None => runs.push(run),
+        }
+    }
+    Ok(runs)
 }
 
-/// A run by its journal here, or by the cluster's copy.
-fn known_run(client: &CommandClient, state: &State, path: &std::path::Path, fsid: &str) -> Result<Run> {
+/// A run by its journal here, or by the cluster's copy; with the reason why the copy is not to be believed.
+fn known_run(
+    client: &CommandClient,
+    state: &State,
+    path: &std::path::Path,
+    fsid: &str,
+) -> Result<(Run, Option<String>)> {
     match std::fs::read(path) {
         Ok(text) => {
             let (entries, _) = loligo_tune::apply::read(&text)
                 .map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
             let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
             run.is_of(fsid, &state.run).map_err(said)?;
-            Ok(run)
+            Ok((run, None))
         }
-        Err(_) => Ok(shared::run(client, state, fsid).map_err(said)?.0),
+        Err(_) => {
+            let copy = shared::run(client, state, fsid).map_err(said)?;
+            Ok((copy.run, copy.doubt))
+        }
     }
 }
 
@@ -568,7 +597,10 @@ pub(super) fn history(a: &HistoryArgs) -> Result<()> {
     };
     let fsid = gather::fsid(&client).map_err(said)?;
     let path = journal(a.state.as_ref(), &fsid, name)?;
-    let run = known_run(&client, state, &path, &fsid)?;
+    let (run, doubt) = known_run(&client, state, &path, &fsid)?;
+    if let Some(why) = doubt.filter(|_| run.rolled_back.is_none()) {
+        say!("nothing is taken back by this copy: {why}");
+    }
     show(a.json, &run, || out!("{}", text::run(&run)))
 }
 

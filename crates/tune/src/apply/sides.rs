@@ -4,6 +4,7 @@ use super::journal::{Entry, Head, Journal, now};
 use super::places::wanted;
 use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
+use super::scheduler;
 use super::shared::{self, State};
 use super::step::Step;
 use crate::plan::Change;
@@ -97,7 +98,11 @@ impl Sides<'_> {
         self.is = None;
         match side {
             Side::After => self.make(self.steps, false)?,
-            Side::Before => self.make(&self.steps.iter().rev().map(before).collect::<Vec<_>>(), true)?,
+            Side::Before => {
+                let back: Vec<Step> =
+                    scheduler::first(self.steps.iter().rev()).into_iter().map(before).collect();
+                self.make(&back, true)?;
+            }
         }
         self.is = Some(side);
         Ok(())
@@ -145,7 +150,7 @@ impl Apply<'_> {
     ///
     /// # Errors
     /// If nothing was begun, `body` fails, or what was there cannot be put back.
-    pub fn compare<T, E>(
+    pub fn compare<T, E: std::fmt::Display>(
         &self,
         head: Head,
         steps: &[Step],
@@ -158,6 +163,7 @@ impl Apply<'_> {
         let mut sides = Sides { apply: self, steps, journal, state, is: Some(Side::Before) };
         let said = body(&mut sides);
         if let Err(why) = sides.back() {
+            let why = said.err().map_or(why.clone(), |first| format!("{first}. Then {why}"));
             return Err(Uncompared::NotBack(why, run));
         }
         sides.state.state = "rolled-back".to_owned();
