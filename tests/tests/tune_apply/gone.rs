@@ -46,7 +46,14 @@ fn a_comparison_whose_cluster_is_gone_ends_with_words() {
 
     good(site.lab.run("mend", &[]));
     assert_eq!(site.dump(), before);
-    good(site.tune(&["apply", "--rule", "OSD-09"]));
+    // The run is over, and keeps no other out.
+    good(site.lab.sh("ceph config set osd osd_max_backfills 8"));
+    loligo_tests::lab::until("another run is made", Duration::from_secs(120), || {
+        site.tune(&["apply", "--rule", "OSD-09", "--yes"]).status.success()
+    });
+    assert_eq!(site.backfills(), 1);
+    good(site.tune(&["rollback"]));
+    assert_eq!((site.backfills(), site.witnesses()), (8, 0));
     let image = format!("rbd rm --no-progress rbd/{fio}");
     good(site.lab.sh(&image));
 }
