@@ -1,5 +1,7 @@
-//! Two settings of one cluster against each other: interleaved runs, in blocks of ABBA or BAAB by lot.
+//! Settings of one cluster against each other: interleaved runs, in blocks of ABBA or BAAB by lot, or of a whole ladder of settings up
+//! and down again.
 
+mod arms;
 mod field;
 mod judge;
 mod options;
@@ -7,10 +9,11 @@ mod outcome;
 mod pulse;
 mod run;
 
+pub use arms::{Arms, Ladder};
 pub use judge::{Effect, FEWEST};
 pub use options::{Load, Options};
-pub use outcome::{Block, Metric, Outcome, Power, Rejected, Run};
-pub use run::{Arms, run};
+pub use outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};
+pub use run::run;
 
 pub(crate) use field::Field;
 pub(crate) use pulse::Pulse;

@@ -6,7 +6,7 @@ use crate::compare::{self, Arms, Field, Options, Outcome, Pulse};
 use crate::stats::median;
 use anyhow::{Result, anyhow, ensure};
 use loligo_ceph::commands::CommandClient;
-use loligo_tune::apply::{Side, Sides};
+use loligo_tune::apply::Sides;
 use optimizer::parameter::{CategoricalParam, IntParam, Parameter};
 use optimizer::sampler::tpe::TpeSampler;
 use optimizer::{Direction, Study};
@@ -72,8 +72,8 @@ fn search_on(
     search.trials(record)?;
     let best = search.best_of(&record.trials)?;
     let names = ["default", "found"].map(str::to_owned);
-    let mut arms = Values { sides: search.sides, values: &best, is_second: None };
-    let verified = compare::on(field, options, &mut arms, names, say)?;
+    let mut arms = Values { sides: search.sides, values: &best, is: None };
+    let verified = compare::on(field, options, &mut arms, &names, say)?;
     let trials = record.trials.iter().filter(|it| it.failed.is_none()).count();
     Ok(Found { trials, values: best, verified })
 }
@@ -196,12 +196,12 @@ impl Search<'_, '_, '_> {
             p99: 0.0,
             failed: Some(why),
         };
-        self.sides.side(Side::Before).map_err(|why| anyhow!(why))?;
+        self.sides.put(0).map_err(|why| anyhow!(why))?;
         if let Some(why) = self.field.disturbed()? {
             return Ok(nothing(values, why));
         }
         self.loads += 1;
-        let (first, why, _) = self.field.load(false, self.loads)?;
+        let (first, why, _) = self.field.load(0, self.loads)?;
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }
@@ -211,7 +211,7 @@ impl Search<'_, '_, '_> {
             return Ok(nothing(values, why));
         }
         self.loads += 1;
-        let (second, why, _) = self.field.load(true, self.loads)?;
+        let (second, why, _) = self.field.load(1, self.loads)?;
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }
@@ -262,20 +262,21 @@ impl Search<'_, '_, '_> {
 struct Values<'a, 'b> {
     sides: &'a mut Sides<'b>,
     values: &'a [String],
-    is_second: Option<bool>,
+    /// The arm that is in place.
+    is: Option<usize>,
 }
 
 impl Arms for Values<'_, '_> {
-    fn put(&mut self, is_second: bool) -> Result<(), String> {
-        if self.is_second == Some(is_second) {
+    fn put(&mut self, arm: usize) -> Result<(), String> {
+        if self.is == Some(arm) {
             return Ok(());
         }
-        self.is_second = None;
-        match is_second {
-            true => self.sides.try_values(self.values)?,
-            false => self.sides.side(Side::Before)?,
+        self.is = None;
+        match arm {
+            0 => self.sides.put(0)?,
+            _ => self.sides.try_values(self.values)?,
         }
-        self.is_second = Some(is_second);
+        self.is = Some(arm);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
-//! `loligo tune apply|rollback|history`: changes of a plan are made, and taken back.
+//! `loligo tune apply|rollback`: changes of a plan are made, and taken back.
 
+use super::by_name::by_name;
 use super::from::{From, PurposeArgs, connect, gather_from};
 use super::text;
 use crate::outcome::{Json, refuse, show};
@@ -19,7 +20,6 @@ use loligo_tune::facts::Facts;
 use loligo_tune::gather;
 use loligo_tune::plan::{Plan, Purpose, already};
 use loligo_tune::rules::{Risk, Rules, Target};
-use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -44,6 +44,8 @@ const LONGEST_ORDER: u64 = 1 << 20;
   Look at what acts at once, and do it:
     loligo tune apply
     loligo tune apply --yes
+  An option that a search found, seen to act, and taken back by 'rollback':
+    loligo tune apply --set osd:bluestore_throttle_bytes=134217728 --yes
   One rule that needs a restart of OSDs, on three hosts:
     loligo tune apply --rule KV-27 --risk restart --host n1 --host n2 --host n3 --yes
 
@@ -55,6 +57,9 @@ pub(super) struct ApplyArgs {
     /// Apply this rule alone (any number) [default: all that --risk lets in]
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
+    /// Set this option of Ceph instead of what rules say, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
+    #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with = "rules")]
+    sets: Vec<String>,
     /// Rules named with --rule may make durability, recovery or security less
     #[arg(long, requires = "rules")]
     weaken: bool,
@@ -82,22 +87,6 @@ pub(super) struct RollbackArgs {
     with: With,
     #[command(flatten)]
     json: Json,
-}
-
-/// List runs, or show the steps of one
-#[derive(Debug, clap::Args)]
-pub(super) struct HistoryArgs {
-    /// The run
-    #[arg(value_name = "RUN")]
-    run: Option<String>,
-    #[command(flatten)]
-    from: From,
-    /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
-    #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Carry out what another host orders: an order as JSON on standard input
@@ -172,7 +161,7 @@ impl RiskArg {
             return Ok(());
         }
         refuse(format!(
-            "OSDs read {key} as they start: give --risk restart, and they are restarted between the arms"
+            "OSDs read {key} as they start: give --risk restart, and they are restarted one by one"
         ))
     }
 }
@@ -360,8 +349,12 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         let what = json!({"steps": [], "by_hand": [], "already": so, "done": false});
         return a.common.json.done(what, || out!("{}", text::so_already(&so)));
     }
-    let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
-    let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
+    let (chosen, by_hand) = if a.sets.is_empty() {
+        let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
+        choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?
+    } else {
+        (by_name(&a.sets, a.common.risk, hands, facts)?, Vec::new())
+    };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
@@ -529,79 +522,6 @@ fn recorded(
     }
     say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
     Ok((Journal::create(path, &copy.entries)?, copy.run))
-}
-
-/// All runs that the cluster knows, the oldest first, each by its journal here or by the cluster's copy.
-pub(super) fn known_runs(client: &CommandClient, state: Option<&PathBuf>) -> Result<Vec<Run>> {
-    let fsid = gather::fsid(client).map_err(said)?;
-    let states = shared::states(client).map_err(said)?;
-    let mut runs = Vec::new();
-    for it in &states {
-        let (run, doubt) = known_run(client, it, &journal(state, &fsid, &it.run)?, &fsid)?;
-        match doubt.filter(|_| run.rolled_back.is_none()) {
-            Some(why) => say!("the run {} is not looked at: {why}", it.run),
-            None => runs.push(run),
-        }
-    }
-    Ok(runs)
-}
-
-/// A run by its journal here, or by the cluster's copy; with the reason why the copy is not to be believed.
-fn known_run(
-    client: &CommandClient,
-    state: &State,
-    path: &std::path::Path,
-    fsid: &str,
-) -> Result<(Run, Option<String>)> {
-    match std::fs::read(path) {
-        Ok(text) => {
-            let (entries, _) = loligo_tune::apply::read(&text)
-                .map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
-            let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
-            run.is_of(fsid, &state.run).map_err(said)?;
-            Ok((run, None))
-        }
-        Err(_) => {
-            let copy = shared::run(client, state, fsid).map_err(said)?;
-            Ok((copy.run, copy.doubt))
-        }
-    }
-}
-
-/// A run as 'history' lists it.
-#[derive(Serialize)]
-struct Listed {
-    run: String,
-    host: String,
-    at: u64,
-    state: String,
-}
-
-pub(super) fn history(a: &HistoryArgs) -> Result<()> {
-    let client = connect(&a.from)?;
-    let states = shared::states(&client).map_err(said)?;
-    let Some(name) = &a.run else {
-        let all: Vec<Listed> = states
-            .into_iter()
-            .map(|it| Listed { run: it.run, host: it.host, at: it.at, state: it.state })
-            .collect();
-        return show(a.json, &all, || {
-            for it in &all {
-                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(it.at));
-                out!("{}  {at}  {}  {}\n", it.run, it.host, it.state);
-            }
-        });
-    };
-    let Some(state) = states.iter().find(|it| it.run == *name) else {
-        return refuse(format!("the cluster knows no run {name}: 'loligo tune history' lists them"));
-    };
-    let fsid = gather::fsid(&client).map_err(said)?;
-    let path = journal(a.state.as_ref(), &fsid, name)?;
-    let (run, doubt) = known_run(&client, state, &path, &fsid)?;
-    if let Some(why) = doubt.filter(|_| run.rolled_back.is_none()) {
-        say!("nothing is taken back by this copy: {why}");
-    }
-    show(a.json, &run, || out!("{}", text::run(&run)))
 }
 
 pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {

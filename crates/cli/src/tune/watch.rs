@@ -1,7 +1,8 @@
 //! `loligo tune watch`: do applied values still stand, and act?
 
-use super::apply::{hosts, known_runs};
+use super::apply::hosts;
 use super::from::{From, connect, gather_from};
+use super::history::known_runs;
 use anyhow::{Context, Result};
 use loligo_ceph::commands::CommandClient;
 use loligo_client::tune::{Drift, Look};

@@ -52,8 +52,8 @@ pub fn places(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> 
             steps.push(Step { number: 0, rule, change, before, restarts });
         }
     }
-    let in_order = scheduler::first(steps.iter()).into_iter().zip(1..);
-    Ok(in_order.map(|(step, number)| Step { number, ..step.clone() }).collect())
+    let in_order = scheduler::in_order(steps).into_iter().zip(1..);
+    Ok(in_order.map(|(step, number)| Step { number, ..step }).collect())
 }
 
 /// A run that is about to be made.

@@ -20,7 +20,22 @@ pub(super) fn is_scheduler(key: &str) -> bool {
     is_of_disk(key) && key.ends_with("/queue/scheduler")
 }
 
-/// Steps with those of schedulers first, and else as they are: a value of the same queue that is put before would be lost.
+/// Steps as they are to be made: a scheduler comes before the values that it would reset, and before their rule's other steps.
+pub(super) fn in_order(mut steps: Vec<Step>) -> Vec<Step> {
+    for at in 0..steps.len() {
+        let Some(mut to) = steps[..at].iter().position(|it| resets(&steps[at].change, &it.change)) else {
+            continue;
+        };
+        let rule = &steps[to].rule;
+        if *rule != steps[at].rule {
+            to = steps[..to].iter().rposition(|it| it.rule != *rule).map_or(0, |other| other + 1);
+        }
+        steps[to..=at].rotate_right(1);
+    }
+    steps
+}
+
+/// Steps that are to be taken back, with those of schedulers first: values of the queue may be refused before.
 pub(super) fn first<'a>(steps: impl Iterator<Item = &'a Step>) -> Vec<&'a Step> {
     let mut steps: Vec<&Step> = steps.collect();
     steps.sort_by_key(|step| !is_scheduler(&step.change.key));
@@ -107,7 +122,21 @@ mod tests {
             step(3, "/sys/block/sda/queue/scheduler"),
         ];
         let numbers = |steps: Vec<&Step>| steps.iter().map(|step| step.number).collect::<Vec<_>>();
-        assert_eq!(numbers(first(all.iter())), [3, 1, 2]);
+        assert_eq!(numbers(in_order(all.to_vec()).iter().collect()), [3, 1, 2]);
+        let rules = |words: &str| {
+            let named = words.split(' ').zip([1, 0, 2, 1]).map(|(rule, at): (&str, usize)| Step {
+                rule: rule.to_owned(),
+                number: at as u32,
+                ..all[at].clone()
+            });
+            in_order(named.collect())
+                .iter()
+                .map(|step| format!("{}{}", step.rule, step.number))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rules("A B C D").join(" "), "A1 C2 B0 D1");
+        assert_eq!(rules("B B C D").join(" "), "C2 B1 B0 D1", "steps of a rule stay together");
+        assert_eq!(rules("B B B D").join(" "), "B1 B2 B0 D1");
         assert_eq!(numbers(first(all.iter().rev())), [3, 2, 1]);
         let reset = |by: usize, of: usize| resets(&all[by].change, &all[of].change);
         assert!(reset(2, 0) && !reset(2, 1) && !reset(2, 2) && !reset(0, 2));
