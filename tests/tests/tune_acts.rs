@@ -1,11 +1,12 @@
 //! Each option that a rule sets on OSDs is set by `loligo tune apply --set`, seen in every OSD, and put back.
 
-use loligo_tests::lab::{Lab, good};
+use loligo_tests::lab::{Lab, good, until};
 use loligo_tests::server::program;
 use loligo_tests::skip::{cluster, is_long, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 struct Site {
     lab: Lab,
@@ -81,6 +82,10 @@ impl Site {
         let mut left: Vec<&Setting> = all.to_vec();
         let mut failed = Vec::new();
         while !left.is_empty() {
+            until("all is clean", Duration::from_secs(60), || {
+                let states = self.ceph("pg stat")["pg_summary"]["num_pg_by_state"].clone();
+                states.as_array().is_some_and(|all| all.len() == 1 && all[0]["name"] == "active+clean")
+            });
             let sets =
                 left.iter().flat_map(|it| ["--set".to_owned(), format!("osd:{}={}", it.key, it.value)]);
             let head = ["apply", "--risk", "restart", "--yes"].map(str::to_owned);
@@ -93,11 +98,9 @@ impl Site {
                 assert_eq!((seen, acting), (left.len(), left.len()), "{done}");
                 break;
             }
-            println!("of {} options: {said}", left.len());
             let is_named = |it: &&Setting| said.lines().last().is_some_and(|line| line.contains(&it.key));
             let at = left.iter().rposition(is_named).unwrap_or_else(|| panic!("{said}"));
             let one = left.remove(at);
-            println!("without effect: {}", said.lines().last().unwrap_or_default());
             failed.push(format!("{}={}: {}", one.key, one.value, said.lines().last().unwrap_or_default()));
             self.json(&["rollback"]);
         }

@@ -77,6 +77,7 @@ fn sample() -> Report {
             rows: vec![["4K write", "MISS"].map(str::to_owned).into()],
         }],
         checks: vec![Check { what: "read back through NBD".to_owned(), bytes: 64 << 20, passed: true }],
+        gains: Vec::new(),
         commands: vec!["loligo serve --name cached --core 'hdd:core?rpm=7200&track=1MiB'".to_owned()],
         notes: vec!["Both sides ran one after the other.".to_owned()],
     }

@@ -37,7 +37,7 @@ pub const CAPS_TO_LOOK: &str = "mon 'allow r' mgr 'allow r' osd 'allow *'";
 pub const CAPS_TO_CHANGE: &str = "mon 'allow rw, allow service config-key rw' mgr 'allow rw' osd 'allow *'";
 
 /// A client that asks and tells daemons, and has no image.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CommandClient {
     cluster: Arc<Cluster>,
     /// `client.admin`.

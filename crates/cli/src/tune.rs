@@ -3,6 +3,7 @@
 mod apply;
 mod by_name;
 mod from;
+mod history;
 mod measure;
 mod partition;
 mod search;
@@ -61,7 +62,7 @@ enum Command {
     Presets(PresetsArgs),
     Apply(apply::ApplyArgs),
     Rollback(apply::RollbackArgs),
-    History(apply::HistoryArgs),
+    History(history::HistoryArgs),
     Verify(verify::VerifyArgs),
     Search(search::SearchArgs),
     Watch(watch::WatchArgs),
@@ -148,7 +149,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Presets(a) => presets(&a),
         Command::Apply(a) => apply::apply(&a),
         Command::Rollback(a) => apply::rollback(&a),
-        Command::History(a) => apply::history(&a),
+        Command::History(a) => history::history(&a),
         Command::Verify(a) => verify::verify(&a),
         Command::Search(a) => search::search(&a),
         Command::Watch(a) => return watch::watch(&a),

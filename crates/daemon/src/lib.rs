@@ -35,3 +35,6 @@ mod void;
 pub mod volume_set;
 mod volumes;
 mod writer_lock;
+
+pub use metrics::tune::text as tune_metrics;
+pub use tune::TuneNumbers;

@@ -2,7 +2,7 @@
 
 mod families;
 pub(crate) mod pair;
-mod tune;
+pub(crate) mod tune;
 
 use crate::tune::TuneNumbers;
 use anyhow::{Context, Result};
@@ -18,9 +18,7 @@ use loligo_volume::rbd;
 use loligo_volume::stats::{ANSWER, core_queue_max, latencies_of, merged};
 use loligo_volume::volume_state::VolumeState;
 use pair::PairNumbers;
-use prometheus_client::encoding::text;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -98,11 +96,7 @@ pub(crate) fn text(scrape: &Scrape) -> String {
     if let Some(numbers) = &scrape.tune {
         tune::add(&mut all, numbers);
     }
-    let mut registry = Registry::with_prefix("loligo");
-    registry.register_collector(Box::new(all));
-    let mut text = String::new();
-    text::encode(&mut text, &registry).expect("a string takes all text");
-    text
+    all.text()
 }
 
 fn add(all: &mut Families, app: &VolumeState) {
@@ -203,10 +197,7 @@ mod tests {
         [5_000, 60_000, 60_000, 60_000_000_000].into_iter().for_each(|ns| h.record(ns).unwrap());
         let mut all = Families::default();
         all.put("x", MetricType::Histogram, "x", [(vec![("op", "read".to_owned())], histogram(&h))]);
-        let mut registry = Registry::with_prefix("loligo");
-        registry.register_collector(Box::new(all));
-        let mut text = String::new();
-        text::encode(&mut text, &registry).unwrap();
+        let text = all.text();
         for (le, count) in [("0.0001", 3), ("10.0", 3), ("+Inf", 4)] {
             let row = format!("loligo_x_bucket{{le=\"{le}\",op=\"read\"}} {count}");
             let other = format!("loligo_x_bucket{{op=\"read\",le=\"{le}\"}} {count}");

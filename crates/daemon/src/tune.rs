@@ -6,12 +6,12 @@
 use crate::config::TuneSection;
 use crate::{guard, started};
 use anyhow::{Context, Result, bail};
+use loligo_client::tune::Look;
 use loligo_lab::child::describe;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process::{Ended, outcome};
 use loligo_log::say;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -25,30 +25,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The exit status of a look that saw a drift.
 const DRIFTED: i32 = 1;
 
-/// A value that is no more as it was applied.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub(crate) struct Drift {
-    pub(crate) run: String,
-    pub(crate) rule: String,
-    pub(crate) place: String,
-    pub(crate) why: String,
-}
-
-/// The outcome of a look.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Look {
-    /// Values that were looked at.
-    pub(crate) steps: u64,
-    pub(crate) drifts: BTreeSet<Drift>,
-}
-
 /// The watch as a scrape tells of it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TuneNumbers {
+pub struct TuneNumbers {
     /// The last look that succeeded, with its time.
-    pub(crate) last: Option<(SystemTime, Look)>,
+    pub last: Option<(SystemTime, Look)>,
     /// True if the last try failed, or none was made.
-    pub(crate) is_blind: bool,
+    pub is_blind: bool,
 }
 
 /// The watch, as the metrics ask it.

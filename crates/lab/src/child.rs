@@ -43,6 +43,14 @@ impl Child {
         Ok(Child { inner: command.spawn()?, exited: None })
     }
 
+    /// The same for a deed that is not to be cut in the middle: it goes on if this program is killed.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_apart(command: &mut Command) -> io::Result<Child> {
+        Ok(Child { inner: command.process_group(0).spawn()?, exited: None })
+    }
+
     /// The process id.
     pub fn id(&self) -> u32 {
         self.inner.id()

@@ -1,14 +1,18 @@
 //! Daemons that outlive their starter, known by process id and start time, so that none is ever mistaken for another.
 
+use std::fmt;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use loligo_block::processes::{Stat, boot_id};
+use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +21,8 @@ use crate::interrupt::Interrupt;
 
 /// The number of times that a waiting loop looks.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
+/// The time after a program's end in which the rest of its output is read.
+const LEFT_OPEN: Duration = Duration::from_secs(3);
 
 /// A process that was started here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,8 +167,43 @@ pub fn run(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<S
 /// # Errors
 /// If it does not end within `limit`, is not there, or on an interrupt.
 pub fn outcome(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<Ended> {
-    end_of(command, None, limit, stop)
+    end_of(command, Child::spawn, None, limit, stop)
 }
+
+/// Runs a program that is not to be cut in the middle of a deed: Ctrl-C does not reach it, and it goes on if this program is killed.
+/// One that is late is killed with all that it started.
+///
+/// # Errors
+/// If it does not end within `limit`, which is a [`Late`], or is not there.
+pub fn finish(command: &mut Command, input: String, limit: Duration) -> Result<Ended> {
+    end_of(command, Child::spawn_apart, Some(input), limit, &Interrupt::default())
+}
+
+/// The same for one whose words go to where this program's go.
+///
+/// # Errors
+/// Those of [`finish`].
+pub fn finish_aloud(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
+    let what = program(command);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = Child::spawn_apart(command).with_context(|| format!("starting {what}"))?;
+    wait_for(child, &what, limit, &Interrupt::default())
+}
+
+/// A program that did not end in time, and was killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Late {
+    program: String,
+    limit: Duration,
+}
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} gave no answer within {} s", self.program, self.limit.as_secs())
+    }
+}
+
+impl std::error::Error for Late {}
 
 /// A program that has ended.
 #[derive(Debug)]
@@ -184,7 +225,7 @@ pub fn feed(command: &mut Command, input: String, limit: Duration, stop: &Interr
 }
 
 fn run_on(command: &mut Command, input: Option<String>, limit: Duration, stop: &Interrupt) -> Result<String> {
-    let Ended { status, out, err } = end_of(command, input, limit, stop)?;
+    let Ended { status, out, err } = end_of(command, Child::spawn, input, limit, stop)?;
     if !status.success() {
         anyhow::bail!("{} failed ({status}): {}", program(command), last_lines(&err, 4));
     }
@@ -195,41 +236,72 @@ fn program(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-fn end_of(command: &mut Command, input: Option<String>, limit: Duration, stop: &Interrupt) -> Result<Ended> {
+fn end_of(
+    command: &mut Command,
+    spawn: fn(&mut Command) -> std::io::Result<Child>,
+    input: Option<String>,
+    limit: Duration,
+    stop: &Interrupt,
+) -> Result<Ended> {
     let what = program(command);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Child::spawn(command).with_context(|| format!("starting {what}"))?;
+    let mut child = spawn(command).with_context(|| format!("starting {what}"))?;
     if let (Some(input), Some(mut pipe)) = (input, child.take_stdin()) {
         // One that ends without reading to the end says why by how it ends.
         std::thread::spawn(move || drop(pipe.write_all(input.as_bytes())));
     }
-    let readers =
-        [child.take_stdout().map(|s| reader(Box::new(s))), child.take_stderr().map(|s| reader(Box::new(s)))];
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().with_context(|| format!("waiting for {what}"))? {
-            break status;
-        }
-        let late = begun.elapsed() > limit;
-        if late || stop.check().is_err() {
-            drop(child);
-            stop.check()?;
-            anyhow::bail!("{what} gave no answer within {} s", limit.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let [out, err] = readers.map(|r| r.and_then(|r| r.join().ok()).unwrap_or_default());
+    let readers = [child.take_stdout().map(Reader::new), child.take_stderr().map(Reader::new)];
+    let status = wait_for(child, &what, limit, stop)?;
+    let [out, err] = readers.map(|reader| reader.map(Reader::take).unwrap_or_default());
     Ok(Ended { status, out, err })
 }
 
-fn reader(mut from: Box<dyn std::io::Read + Send>) -> std::thread::JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut all = Vec::new();
-        // What came up to an error is still worth showing.
-        let _ = from.read_to_end(&mut all);
-        String::from_utf8_lossy(&all).into_owned()
-    })
+/// Waits until it ends. One that is late, or is interrupted, is killed.
+fn wait_for(mut child: Child, what: &str, limit: Duration, stop: &Interrupt) -> Result<ExitStatus> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().with_context(|| format!("waiting for {what}"))? {
+            return Ok(status);
+        }
+        let is_late = begun.elapsed() > limit;
+        if is_late || stop.check().is_err() {
+            drop(child);
+            stop.check()?;
+            anyhow::bail!(Late { program: what.to_owned(), limit });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a program says on one of its outputs.
+struct Reader {
+    said: Arc<Mutex<Vec<u8>>>,
+    ended: Receiver<()>,
+}
+
+impl Reader {
+    fn new(mut from: impl Read + Send + 'static) -> Reader {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (tell, ended) = channel();
+        let to = said.clone();
+        std::thread::spawn(move || {
+            // Whoever waits sees that it has gone.
+            let _tell: Sender<()> = tell;
+            let mut piece = [0; 64 << 10];
+            // What came up to an error is still worth showing.
+            while let Ok(len @ 1..) = from.read(&mut piece) {
+                to.lock().extend_from_slice(&piece[..len]);
+            }
+        });
+        Reader { said, ended }
+    }
+
+    /// All of it, once the program has ended. One that it left behind may hold the output open.
+    fn take(self) -> String {
+        let _ = self.ended.recv_timeout(LEFT_OPEN);
+        String::from_utf8_lossy(&self.said.lock()).into_owned()
+    }
 }
 
 /// The last `n` lines that hold something, joined.
@@ -304,5 +376,26 @@ mod tests {
         assert_eq!(run(Command::new("echo").arg("x"), limit, &stop).unwrap(), "x\n");
         assert_eq!(feed(&mut Command::new("cat"), "y\n".to_owned(), limit, &stop).unwrap(), "y\n");
         assert_eq!(run(&mut Command::new("cat"), limit, &stop).unwrap(), "", "nothing to read");
+    }
+
+    #[test]
+    fn a_deed_has_a_group_of_its_own_and_a_deadline() {
+        let sh = |text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            command
+        };
+        let alone = "set -- $(cat /proc/$$/stat); test $5 = $$";
+        let ended = finish(&mut sh(&format!("{alone} && cat")), "heard".to_owned(), Duration::from_secs(30));
+        assert_eq!(ended.unwrap().out, "heard", "Ctrl-C does not reach it");
+        assert!(finish_aloud(&mut sh(alone), Duration::from_secs(30)).unwrap().success());
+        let begun = Instant::now();
+        let limit = Duration::from_millis(50);
+        let late = finish(&mut sh("sleep 60 & sleep 60"), String::new(), limit).unwrap_err();
+        let left = finish(&mut sh("sleep 60 & echo done"), String::new(), Duration::from_secs(30)).unwrap();
+        assert_eq!(left.out, "done\n", "one that it left behind holds the output open");
+        assert!(late.is::<Late>() && finish_aloud(&mut sh("sleep 60"), limit).unwrap_err().is::<Late>());
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waits for what it has killed");
+        assert!(!finish(&mut Command::new("/no/such"), String::new(), limit).unwrap_err().is::<Late>());
     }
 }

@@ -49,7 +49,7 @@ pub const MAY_USE: [(&str, &[&str]); 19] = [
         &["loligo-block", "loligo-format", "loligo-ceph", "loligo-client", "loligo-daemon", "loligo-volume"],
     ),
     ("loligo-ceph", &["loligo-block"]),
-    ("loligo-tune", &["loligo-block", "loligo-ceph", "loligo-client"]),
+    ("loligo-tune", &["loligo-block", "loligo-ceph", "loligo-client", "loligo-lab"]),
     ("loligo-lab", &["loligo-block", "loligo-pair"]),
     (
         "loligo-osd",

@@ -1,5 +1,7 @@
 //! `loligo tune apply` and `rollback` on a real cluster: effects are seen, and a run that is cut anywhere is taken back whole.
 
+mod copy;
+mod gone;
 mod proof;
 mod remote;
 mod site;
@@ -65,17 +67,8 @@ fn what_is_applied_acts_and_is_taken_back_to_the_byte() {
     assert!(!site.root().join("etc/sysctl.d/99-zz-loligo-tune.conf").exists());
     assert_eq!(site.last_run()["state"], "rolled-back");
 
-    // The copy in the cluster serves where the journal is not.
-    good(site.tune(&["apply", "--yes"]));
-    std::fs::remove_dir_all(site.dir.path().join("state")).expect("the journals go");
-    let run = site.last_run()["run"].as_str().expect("a name").to_owned();
-    let said = refused(&site.tune(&["rollback"]));
-    assert!(
-        said.contains(&format!("loligo tune rollback {run}")),
-        "the copy is believed by name alone: {said}"
-    );
-    good(site.tune(&["rollback", &run]));
-    assert_eq!((site.dump(), site.backfills(), swappiness().trim()), (before.clone(), 8, "60"));
+    copy::a_copy_counts_with_its_witness(&site, &before);
+    assert_eq!((site.backfills(), swappiness().trim()), (8, "60"));
 
     // A place that is gone keeps the others from nothing, and the run open until it is forced.
     good(site.tune(&["apply", "--yes"]));
@@ -97,18 +90,7 @@ fn what_is_applied_acts_and_is_taken_back_to_the_byte() {
     good(site.tune(&["rollback", &run, "--force"]));
     assert_eq!(swappiness().trim(), "60");
 
-    // A copy that somebody planted under another name or cluster writes nothing.
-    let plant = "n=$(ceph config-key ls | grep -o 'loligo/tune/[^\"]*/state' | tail -1 | cut -d/ -f3); \
-                 ceph config-key get loligo/tune/$n/0000 > /tmp/loligo-planted-$$; \
-                 ceph config-key get loligo/tune/$n/state | sed \"s/$n/20200101-000000-1/; s/rolled-back/applied/\" > /tmp/loligo-planted-$$.s; \
-                 ceph config-key set loligo/tune/20200101-000000-1/0000 -i /tmp/loligo-planted-$$ && \
-                 ceph config-key set loligo/tune/20200101-000000-1/state -i /tmp/loligo-planted-$$.s; rm /tmp/loligo-planted-$$*";
-    good(site.lab.sh(plant));
-    let said = String::from_utf8_lossy(&site.tune(&["rollback", "20200101-000000-1"]).stderr).into_owned();
-    assert!(said.contains("is refused: it says that it is the run"), "{said}");
-    good(site.lab.sh("ceph config-key rm loligo/tune/20200101-000000-1/state"));
-    assert_eq!(site.dump(), before);
-
+    copy::a_planted_copy_opens_no_door(&site, &before);
     is_refused_where_it_is_not_fit(&site);
 }
 

@@ -106,6 +106,10 @@ fn another_host_is_changed_over_ssh_and_put_back() {
     assert_eq!((ahead("rbd0").as_str(), ahead("rbd1").as_str()), ("128", "128"));
     let kept = host.file("etc/tmpfiles.d/zz-loligo-tune.conf");
     assert!(kept.is_empty(), "a disk has another name after a boot: {kept}");
+    let again = good(with(&["apply", "--yes", "--rule", "BLK-03"]));
+    let again = String::from_utf8_lossy(&again.stdout).into_owned();
+    let place = "node2 /sys/block/rbd1/queue/read_ahead_kb is 128 (the kernel's)";
+    assert!(again.contains("BLK-03 is so already") && again.contains(place), "{again}");
 
     // Without the way there nothing of it is taken back, and it says which way is missing.
     let out = site.tune(&["rollback"]);

@@ -70,16 +70,23 @@ impl Site {
         root
     }
 
-    /// The configuration of the cluster, as a text that is the same for the same content.
+    /// The configuration of the cluster, as a text that is the same for the same content; without witnesses of runs.
     pub(super) fn dump(&self) -> String {
         let out = good(self.lab.sh("ceph config dump --format json"));
         let mut all: Vec<String> = serde_json::from_slice::<Vec<Value>>(&out.stdout)
             .expect("a list")
             .iter()
+            .filter(|it| !it["name"].as_str().is_some_and(|name| name.starts_with("mgr/loligo_tune/")))
             .map(|it| format!("{} {} {}={}", it["section"], it["mask"], it["name"], it["value"]))
             .collect();
         all.sort();
         all.join("\n")
+    }
+
+    /// Witnesses of runs in the configuration.
+    pub(super) fn witnesses(&self) -> usize {
+        let out = good(self.lab.sh("ceph config dump"));
+        String::from_utf8_lossy(&out.stdout).matches("mgr/loligo_tune/").count()
     }
 
     pub(super) fn backfills(&self) -> i64 {

@@ -3,6 +3,7 @@
 use super::judge::steady;
 use super::options::Options;
 use super::outcome::Run;
+use super::pulse::Pulse;
 use crate::bed::Bed;
 use crate::fio::{Job, Measured};
 use crate::rbd::{Cluster, Librbd};
@@ -20,6 +21,7 @@ const SCRATCH: u64 = 64 << 20;
 /// The place.
 pub(crate) struct Field<'a> {
     client: &'a CommandClient,
+    pulse: &'a Pulse,
     // It goes before the scratch folder, which has its configuration.
     cluster: Cluster,
     bed: Bed,
@@ -28,15 +30,24 @@ pub(crate) struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// Makes the image, and writes it whole.
-    pub(crate) fn new(options: &Options, client: &'a CommandClient, say: &dyn Fn(&str)) -> Result<Field<'a>> {
+    pub(crate) fn new(
+        options: &Options,
+        client: &'a CommandClient,
+        pulse: &'a Pulse,
+        say: &dyn Fn(&str),
+    ) -> Result<Field<'a>> {
         let bed = Bed::new(&options.place, SCRATCH)?;
         let mut cluster = Cluster::new(&bed, &options.place, "cluster", &options.source, say)?;
         say(&format!("writing an image of {} bytes", options.size));
-        let image = cluster.image(&bed, "verify", options.size)?;
+        let image = cluster.image(&bed, "verify", options.size);
+        if image.is_err() && pulse.is_silent() {
+            cluster.leave();
+        }
+        let image = image?;
         let load = options.load;
         let target = cluster.native(&image, Librbd::Shipped);
         let job = Job::new(target, load.rw, load.block, load.depth).lasting(options.time).after(options.ramp);
-        Ok(Field { client, cluster, bed, job })
+        Ok(Field { client, pulse, cluster, bed, job })
     }
 
     /// The machine and the cluster.
@@ -63,6 +74,14 @@ impl<'a> Field<'a> {
             why = Some(format!("the host took {:.0} % of the processor time away", steal * 100.0));
         }
         Ok((run, why, measured))
+    }
+}
+
+impl Drop for Field<'_> {
+    fn drop(&mut self) {
+        if self.pulse.is_silent() {
+            self.cluster.leave();
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod field;
 mod judge;
 mod options;
 mod outcome;
+mod pulse;
 mod run;
 
 pub use arms::{Arms, Ladder};
@@ -15,4 +16,5 @@ pub use outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};
 pub use run::run;
 
 pub(crate) use field::Field;
+pub(crate) use pulse::Pulse;
 pub(crate) use run::on;

@@ -5,6 +5,7 @@ use super::field::Field;
 use super::judge::{Effect, FEWEST, blocks_for};
 use super::options::Options;
 use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};
+use super::pulse::Pulse;
 use crate::rng::SplitMix64;
 use crate::stats::median;
 use crate::units;
@@ -28,7 +29,7 @@ const ONE_OF: usize = 3;
 /// Compares arms of these names, two at least. `say` hears what is done.
 ///
 /// # Errors
-/// If a load or a change of arms fails, or after an interrupt, or if too many runs do not count.
+/// If a load or a change of arms fails, the cluster is gone, or after an interrupt, or if too many runs do not count.
 pub fn run(
     options: &Options,
     client: &CommandClient,
@@ -36,8 +37,10 @@ pub fn run(
     names: &[String],
     say: &dyn Fn(&str),
 ) -> Result<Outcome> {
-    let field = Field::new(options, client, say)?;
-    on(&field, options, arms, names, say)
+    Pulse::over(client, &options.place.stop, |pulse| {
+        let field = Field::new(options, client, pulse, say)?;
+        on(&field, options, arms, names, say)
+    })
 }
 
 /// The same on a field that is there.

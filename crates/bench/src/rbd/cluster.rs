@@ -173,6 +173,18 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Leaves its images, for a cluster that does not answer: to remove them would wait for it.
+    pub(crate) fn leave(&mut self) {
+        for image in std::mem::take(&mut self.images) {
+            loligo_log::say!(
+                "image {0} stays: the cluster does not answer. 'rbd rm {0}' removes it once it does",
+                self.named(&image)
+            );
+        }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.own.is_some() {

@@ -4,10 +4,21 @@ use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::FontStyle;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde::{Deserialize, Serialize};
 
-use super::Gain;
 use super::canvas::{AFTER, BEFORE, FONT, INK, plain, svg};
 use crate::units;
+
+/// A setting that was added to those before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// Its name.
+    pub name: String,
+    /// Requests a second with it and all before.
+    pub iops: f64,
+    /// Those over the requests a second without any.
+    pub total: f64,
+}
 
 const WIDTH: i32 = 900;
 const LEFT: i32 = 215;

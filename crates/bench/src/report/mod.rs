@@ -7,6 +7,8 @@ mod percentiles;
 mod ramp;
 mod timeline;
 
+pub use gains::Gain;
+
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -105,17 +107,6 @@ pub struct Round {
     pub hits: f64,
     /// The figures.
     pub run: Measured,
-}
-
-/// A setting that was added to those before.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Gain {
-    /// Its name.
-    pub name: String,
-    /// Requests a second with it and all before.
-    pub iops: f64,
-    /// Those over the requests a second without any.
-    pub total: f64,
 }
 
 /// One thing that was checked.

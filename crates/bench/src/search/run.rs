@@ -3,7 +3,7 @@
 use super::chooser::Chooser;
 use super::record::{Record, Trial};
 use super::space::Space;
-use crate::compare::{self, Arms, Field, Options, Outcome};
+use crate::compare::{self, Arms, Field, Options, Outcome, Pulse};
 use crate::stats::median;
 use anyhow::{Result, anyhow, ensure};
 use loligo_ceph::commands::CommandClient;
@@ -40,7 +40,7 @@ pub struct Found {
 /// Searches. `sides` has the places of the space's options, in their order.
 ///
 /// # Errors
-/// If a load fails, the record cannot be written, no trial keeps to the limits, or after an interrupt.
+/// If a load fails, the cluster is gone, the record cannot be written, no trial keeps to the limits, or after an interrupt.
 pub fn run(
     options: &Options,
     space: &Space,
@@ -50,13 +50,26 @@ pub fn run(
     record: &mut Record,
     say: &dyn Fn(&str),
 ) -> Result<Found> {
-    let field = Field::new(options, client, say)?;
-    let mut search = Search { options, space, limits, field: &field, sides, loads: 0, say };
+    Pulse::over(client, &options.place.stop, |pulse| {
+        search_on(&Field::new(options, client, pulse, say)?, options, space, limits, sides, record, say)
+    })
+}
+
+fn search_on(
+    field: &Field<'_>,
+    options: &Options,
+    space: &Space,
+    limits: Limits,
+    sides: &mut Sides<'_>,
+    record: &mut Record,
+    say: &dyn Fn(&str),
+) -> Result<Found> {
+    let mut search = Search { options, space, limits, field, sides, loads: 0, say };
     search.trials(record)?;
     let best = search.best_of(&record.trials)?;
     let names = ["default", "found"].map(str::to_owned);
     let mut arms = Values { sides: search.sides, values: &best, is: None };
-    let verified = compare::on(&field, options, &mut arms, &names, say)?;
+    let verified = compare::on(field, options, &mut arms, &names, say)?;
     let trials = record.trials.iter().filter(|it| it.failed.is_none()).count();
     Ok(Found { trials, values: best, verified })
 }

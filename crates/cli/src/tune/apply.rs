@@ -1,12 +1,11 @@
-//! `loligo tune apply|rollback|history`: changes of a plan are made, and taken back.
+//! `loligo tune apply|rollback`: changes of a plan are made, and taken back.
 
 use super::by_name::by_name;
-use super::from::{From, PurposeArgs, connect, gather_from};
+use super::from::{From, PurposeArgs, RiskArg, connect, gather_from};
 use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
-use clap::ValueEnum;
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
@@ -19,8 +18,7 @@ use loligo_tune::apply::{
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
 use loligo_tune::plan::{Plan, Purpose, already};
-use loligo_tune::rules::{Risk, Rules};
-use serde::Serialize;
+use loligo_tune::rules::{Rules, Target};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -90,22 +88,6 @@ pub(super) struct RollbackArgs {
     json: Json,
 }
 
-/// List runs, or show the steps of one
-#[derive(Debug, clap::Args)]
-pub(super) struct HistoryArgs {
-    /// The run
-    #[arg(value_name = "RUN")]
-    run: Option<String>,
-    #[command(flatten)]
-    from: From,
-    /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
-    #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// Carry out what another host orders: an order as JSON on standard input
 #[derive(Debug, clap::Args)]
 pub(super) struct OnHostArgs {
@@ -151,36 +133,6 @@ pub(super) struct With {
     /// Ceph's file on each --host
     #[arg(long, value_name = "FILE", default_value = "/etc/ceph/ceph.conf")]
     remote_conf: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum RiskArg {
-    /// Changes that act at once
-    Online,
-    /// And those for which clients open their images anew
-    Reopen,
-    /// And those for which OSDs are restarted one by one
-    Restart,
-}
-
-impl RiskArg {
-    pub(super) fn risk(self) -> Risk {
-        match self {
-            RiskArg::Online => Risk::Online,
-            RiskArg::Reopen => Risk::Reopen,
-            RiskArg::Restart => Risk::Restart,
-        }
-    }
-
-    /// Refuses an option that acts only at a greater price. Clients of a comparison open their image for each run.
-    pub(super) fn affords(self, key: &str, risk: Risk) -> Result<()> {
-        if risk <= self.risk().max(Risk::Reopen) {
-            return Ok(());
-        }
-        refuse(format!(
-            "OSDs read {key} as they start: give --risk restart, and they are restarted one by one"
-        ))
-    }
 }
 
 /// Progress goes to standard error, and Ctrl-C stops before the next step.
@@ -360,12 +312,12 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     let purpose = a.common.purpose.purpose();
     let plan = Plan::new(&rules, facts, purpose)?;
     is_known(&rules, &a.rules)?;
-    let (so, named) = split(&rules, facts, &plan, &a.rules)?;
+    let hands = Hands { client: &client, hosts };
+    let (so, named) = split(&rules, hands, facts, purpose, &a.rules)?;
     if named.is_empty() && !so.is_empty() {
         let what = json!({"steps": [], "by_hand": [], "already": so, "done": false});
         return a.common.json.done(what, || out!("{}", text::so_already(&so)));
     }
-    let hands = Hands { client: &client, hosts };
     let (chosen, by_hand) = if a.sets.is_empty() {
         let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
         choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?
@@ -402,11 +354,18 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
 type Standing = BTreeMap<String, Vec<String>>;
 
 /// Rules that are so already, and those that are left.
-fn split(rules: &Rules, facts: &Facts, plan: &Plan, named: &[String]) -> Result<(Standing, Vec<String>)> {
+fn split(
+    rules: &Rules,
+    hands: Hands<'_>,
+    facts: &Facts,
+    purpose: Purpose,
+    named: &[String],
+) -> Result<(Standing, Vec<String>)> {
+    let look = |target: Target, who: &str, key: &str| hands.seen(target, who, key);
     let (mut so, mut left) = (BTreeMap::new(), Vec::new());
     for name in named {
-        let is_proposed = plan.proposals.iter().any(|it| it.rule.eq_ignore_ascii_case(name));
-        let places = if is_proposed { Vec::new() } else { already(rules, facts, plan.purpose, name)? };
+        // Facts do not have all values: a plan may propose what is there.
+        let places = already(rules, facts, purpose, name, &look)?;
         if places.is_empty() {
             left.push(name.clone());
         } else {
@@ -523,63 +482,15 @@ fn recorded(
         run.is_of(fsid, &state.run).map_err(said)?;
         return Ok((journal, run));
     }
-    let (run, entries) = shared::run(client, state, fsid).map_err(said)?;
-    say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
-    Ok((Journal::create(path, &entries)?, run))
-}
-
-/// All runs that the cluster knows, the oldest first, each by its journal here or by the cluster's copy.
-pub(super) fn known_runs(client: &CommandClient, state: Option<&PathBuf>) -> Result<Vec<Run>> {
-    let fsid = gather::fsid(client).map_err(said)?;
-    let states = shared::states(client).map_err(said)?;
-    states.iter().map(|it| known_run(client, it, &journal(state, &fsid, &it.run)?, &fsid)).collect()
-}
-
-/// A run by its journal here, or by the cluster's copy.
-fn known_run(client: &CommandClient, state: &State, path: &std::path::Path, fsid: &str) -> Result<Run> {
-    match std::fs::read(path) {
-        Ok(text) => {
-            let (entries, _) = loligo_tune::apply::read(&text)
-                .map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
-            let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
-            run.is_of(fsid, &state.run).map_err(said)?;
-            Ok(run)
-        }
-        Err(_) => Ok(shared::run(client, state, fsid).map_err(said)?.0),
+    let copy = shared::run(client, state, fsid).map_err(said)?;
+    if let Some(why) = copy.doubt {
+        return refuse(format!(
+            "the cluster's copy of the run {0} is not believed: {why}. Take the run back on {1}, where its journal is",
+            state.run, state.host
+        ));
     }
-}
-
-/// A run as 'history' lists it.
-#[derive(Serialize)]
-struct Listed {
-    run: String,
-    host: String,
-    at: u64,
-    state: String,
-}
-
-pub(super) fn history(a: &HistoryArgs) -> Result<()> {
-    let client = connect(&a.from)?;
-    let states = shared::states(&client).map_err(said)?;
-    let Some(name) = &a.run else {
-        let all: Vec<Listed> = states
-            .into_iter()
-            .map(|it| Listed { run: it.run, host: it.host, at: it.at, state: it.state })
-            .collect();
-        return show(a.json, &all, || {
-            for it in &all {
-                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(it.at));
-                out!("{}  {at}  {}  {}\n", it.run, it.host, it.state);
-            }
-        });
-    };
-    let Some(state) = states.iter().find(|it| it.run == *name) else {
-        return refuse(format!("the cluster knows no run {name}: 'loligo tune history' lists them"));
-    };
-    let fsid = gather::fsid(&client).map_err(said)?;
-    let path = journal(a.state.as_ref(), &fsid, name)?;
-    let run = known_run(&client, state, &path, &fsid)?;
-    show(a.json, &run, || out!("{}", text::run(&run)))
+    say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
+    Ok((Journal::create(path, &copy.entries)?, copy.run))
 }
 
 pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {

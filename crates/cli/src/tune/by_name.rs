@@ -1,6 +1,6 @@
 //! Options of Ceph that a person names: `--set WHO:NAME=VALUE`.
 
-use super::apply::RiskArg;
+use super::from::RiskArg;
 use crate::outcome::refuse;
 use anyhow::{Result, anyhow};
 use loligo_client::outcome::Ended;

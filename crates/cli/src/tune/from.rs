@@ -1,5 +1,6 @@
 //! The sources of facts, and the purpose of a plan, as arguments.
 
+use crate::outcome::refuse;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use loligo_ceph::commands::{CAPS_TO_LOOK, CommandClient};
@@ -10,7 +11,7 @@ use loligo_tune::gather::remote::Remote;
 use loligo_tune::gather::{self, HostReport};
 use loligo_tune::measure::take_over;
 use loligo_tune::plan::Purpose;
-use loligo_tune::rules::{Goal, Rules, Workload};
+use loligo_tune::rules::{Goal, Risk, Rules, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -184,4 +185,34 @@ pub(super) fn gather_from(
 pub(super) fn read(path: &Path) -> Result<Facts> {
     let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     Facts::read(&text).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum RiskArg {
+    /// Changes that act at once
+    Online,
+    /// And those for which clients open their images anew
+    Reopen,
+    /// And those for which OSDs are restarted one by one
+    Restart,
+}
+
+impl RiskArg {
+    pub(super) fn risk(self) -> Risk {
+        match self {
+            RiskArg::Online => Risk::Online,
+            RiskArg::Reopen => Risk::Reopen,
+            RiskArg::Restart => Risk::Restart,
+        }
+    }
+
+    /// Refuses an option that acts only at a greater price. Clients of a comparison open their image for each run.
+    pub(super) fn affords(self, key: &str, risk: Risk) -> Result<()> {
+        if risk <= self.risk().max(Risk::Reopen) {
+            return Ok(());
+        }
+        refuse(format!(
+            "OSDs read {key} as they start: give --risk restart, and they are restarted one by one"
+        ))
+    }
 }

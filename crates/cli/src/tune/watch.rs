@@ -1,18 +1,21 @@
 //! `loligo tune watch`: do applied values still stand, and act?
 
-use super::apply::{hosts, known_runs};
+use super::apply::hosts;
 use super::from::{From, connect, gather_from};
+use super::history::known_runs;
 use anyhow::{Context, Result};
 use loligo_ceph::commands::CommandClient;
+use loligo_client::tune::{Drift, Look};
+use loligo_daemon::{TuneNumbers, tune_metrics};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, outln, say};
-use loligo_tune::apply::{Drift, Hands, drifts, standing};
+use loligo_tune::apply::{Hands, drifts, standing};
 use loligo_tune::rules::Rules;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// The exit status of --once where something drifted.
 const DRIFTED: u8 = 1;
@@ -50,28 +53,25 @@ pub(super) struct WatchArgs {
     json: bool,
 }
 
-/// What one look saw.
-struct Seen {
-    steps: usize,
-    drifts: BTreeSet<Drift>,
-}
-
 /// Runs it.
 pub(super) fn watch(a: &WatchArgs) -> Result<ExitCode> {
     let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
     let mut before: BTreeSet<Drift> = BTreeSet::new();
+    let mut numbers = TuneNumbers { last: None, is_blind: true };
     loop {
         // A cluster that does not answer now may answer the next time; one look alone says so by its end.
         match connect(&a.from).and_then(|client| look(a, &client)) {
             Err(why) if a.once => return Err(why),
             Err(why) => {
                 say!("not looked at: {why:#}");
-                tell(a, None)?;
+                numbers.is_blind = true;
+                tell(a, &numbers)?;
             }
             Ok(seen) => {
-                tell(a, Some(&seen))?;
+                numbers = TuneNumbers { last: Some((SystemTime::now(), seen.clone())), is_blind: false };
+                tell(a, &numbers)?;
                 if a.json {
-                    out!("{}\n", json!({"steps": seen.steps, "drifts": seen.drifts}));
+                    out!("{}\n", json!(seen));
                 } else {
                     for it in seen.drifts.difference(&before) {
                         outln!("drift: {} ({}, {}): {}", it.place, it.rule, it.run, it.why);
@@ -95,45 +95,19 @@ pub(super) fn watch(a: &WatchArgs) -> Result<ExitCode> {
     }
 }
 
-fn look(a: &WatchArgs, client: &CommandClient) -> Result<Seen> {
+fn look(a: &WatchArgs, client: &CommandClient) -> Result<Look> {
     let runs = known_runs(client, a.state.as_ref())?;
     let steps = standing(&runs);
     let (facts, remotes) = gather_from(&a.from, Some(client), &Rules::new()?)?;
     let hosts = hosts(&a.from, &a.remote_conf, remotes);
     let drifts = drifts(Hands { client, hosts: &hosts }, &facts, &steps);
-    Ok(Seen { steps: steps.len(), drifts: drifts.into_iter().collect() })
+    Ok(Look { steps: steps.len() as u64, drifts: drifts.into_iter().collect() })
 }
 
-/// Writes the metrics; nothing: nobody could look.
-fn tell(a: &WatchArgs, seen: Option<&Seen>) -> Result<()> {
+/// Writes the metrics.
+fn tell(a: &WatchArgs, numbers: &TuneNumbers) -> Result<()> {
     let Some(path) = &a.textfile else { return Ok(()) };
-    replace(path, &metrics(seen)).with_context(|| path.display().to_string())
-}
-
-fn metrics(seen: Option<&Seen>) -> String {
-    let up = u8::from(seen.is_some());
-    let mut text = format!(
-        "# HELP loligo_tune_up 1 if applied values could be looked at.\n# TYPE loligo_tune_up gauge\nloligo_tune_up {up}\n"
-    );
-    let Some(seen) = seen else { return text };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-    text.push_str(&format!(
-        "# HELP loligo_tune_looked_seconds Time of the last look, seconds since 1970.\n# TYPE loligo_tune_looked_seconds gauge\n\
-         loligo_tune_looked_seconds {now}\n# HELP loligo_tune_values Applied values that are looked at.\n\
-         # TYPE loligo_tune_values gauge\nloligo_tune_values {}\n# HELP loligo_tune_drifted 1 for each value that drifted.\n\
-         # TYPE loligo_tune_drifted gauge\n",
-        seen.steps
-    ));
-    for it in &seen.drifts {
-        let [run, rule, place] = [&it.run, &it.rule, &it.place].map(|it| escaped(it));
-        text.push_str(&format!("loligo_tune_drifted{{run=\"{run}\",rule=\"{rule}\",place=\"{place}\"}} 1\n"));
-    }
-    text
-}
-
-/// A label's value (Prometheus, text-based format).
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    replace(path, &tune_metrics(numbers)).with_context(|| path.display().to_string())
 }
 
 /// A collector reads the old file or the new one, and no half of one.
@@ -151,12 +125,16 @@ mod tests {
     fn labels_are_escaped_and_a_cluster_that_is_silent_is_down() {
         let drift =
             Drift { run: "r".into(), rule: "X".into(), place: "a \"b\"\\\nof osd".into(), why: "w".into() };
-        let text = metrics(Some(&Seen { steps: 3, drifts: BTreeSet::from([drift]) }));
+        let look = Look { steps: 3, drifts: BTreeSet::from([drift]) };
+        let mut numbers = TuneNumbers { last: Some((SystemTime::now(), look)), is_blind: false };
+        let text = tune_metrics(&numbers);
         assert!(
             text.contains("loligo_tune_drifted{run=\"r\",rule=\"X\",place=\"a \\\"b\\\"\\\\\\nof osd\"} 1\n"),
             "{text}"
         );
         assert!(text.contains("loligo_tune_up 1\n") && text.contains("loligo_tune_values 3\n"));
-        assert!(metrics(None).ends_with("loligo_tune_up 0\n"));
+        numbers.is_blind = true;
+        assert!(tune_metrics(&numbers).contains("loligo_tune_up 0\n"));
+        assert!(!tune_metrics(&TuneNumbers { last: None, is_blind: true }).contains("loligo_tune_values"));
     }
 }

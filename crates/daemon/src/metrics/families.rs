@@ -1,8 +1,9 @@
 //! The metrics of a scrape, gathered by name and written as text.
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -42,6 +43,15 @@ impl Families {
     ) {
         let family = || Family { kind, help: help.to_owned(), rows: Vec::new() };
         self.0.entry(name.to_owned()).or_insert_with(family).rows.extend(rows);
+    }
+
+    /// All of them as text.
+    pub(super) fn text(self) -> String {
+        let mut registry = Registry::with_prefix("loligo");
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("a string takes all text");
+        text
     }
 
     /// A number that has no text of its own: its name says what it is.

@@ -5,6 +5,13 @@ use crate::tune::TuneNumbers;
 use prometheus_client::metrics::MetricType;
 use std::time::UNIX_EPOCH;
 
+/// They alone, as the text that a collector reads.
+pub fn text(numbers: &TuneNumbers) -> String {
+    let mut all = Families::default();
+    add(&mut all, numbers);
+    all.text()
+}
+
 /// Adds them to a scrape.
 pub(super) fn add(all: &mut Families, TuneNumbers { last, is_blind }: &TuneNumbers) {
     let mut one = |name: &str, help: &str, value: f64| {

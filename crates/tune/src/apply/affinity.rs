@@ -333,8 +333,11 @@ mod tests {
         let root = dir.path();
         let before = order(root, "e0/irq", None).expect("found");
         assert_eq!(before.words(), "9=0-3 10=2 11=0-3");
-        let want =
-            Value { now: Some("9=0 10=1 11=2".into()), kept: Some("9=0 10=1 11=2".into()), disk: None };
+        let want = Value {
+            now: Some("9=0 10=1 11=2".into()),
+            kept: Some("9=0 10=1 11=2".into()),
+            ..Value::default()
+        };
         assert_eq!(order(root, "e0/irq", Some(want.clone())), Ok(want));
         assert_eq!(irqs(root), ["0", "1", "2"]);
         let kept = std::fs::read_to_string(root.join("etc/loligo/tune-threads.conf")).expect("kept");

@@ -2,6 +2,7 @@
 
 use super::disk::is_of_disk;
 use super::masks::Masks;
+use super::scheduler::{are_beside, is_scheduler};
 use super::value::Value;
 use crate::cpus::Cpus;
 use crate::gather::units::drop_in_text;
@@ -22,6 +23,10 @@ pub(super) fn may_put(target: Target, key: &str, value: &Value) -> Result<(), St
             _ if value.kept.is_some() => none("nothing keeps a drop-in"),
             _ => Ok(()),
         };
+    }
+    let is_beside = target == Target::Sysfs && is_scheduler(key) && are_beside(&value.beside);
+    if !value.beside.is_empty() && !is_beside {
+        return none("the values beside it are not those of a scheduler");
     }
     let mut values = value.now.iter().chain(&value.kept);
     if values.clone().any(|it| it.chars().any(char::is_control)) {
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn places_that_no_rule_names_are_never_written() {
-        let value = |it: &str| Value { now: Some(it.into()), kept: Some(it.into()), disk: None };
+        let value = |it: &str| Value { now: Some(it.into()), kept: Some(it.into()), ..Value::default() };
         for (target, key) in [
             (Target::Sysctl, "vm.swappiness"),
             (Target::Sysctl, "vm.dirty_ratio"),
@@ -120,6 +125,13 @@ mod tests {
         ] {
             assert!(may_put(target, key, &value("1")).is_err(), "{key}");
         }
+        let beside = |key: &str, name: &str| {
+            let beside = std::collections::BTreeMap::from([(name.to_owned(), "1".to_owned())]);
+            may_put(Target::Sysfs, key, &Value { beside, ..Value::plain(Some("none".into())) })
+        };
+        assert_eq!(beside("/sys/block/sda/queue/scheduler", "nr_requests"), Ok(()));
+        assert!(beside("/sys/block/sda/queue/scheduler", "../../x").is_err());
+        assert!(beside("/sys/block/sda/queue/nr_requests", "nr_requests").is_err());
         assert!(may_put(Target::Affinity, "osd.1/all", &value("0-3 x")).is_err());
         assert_eq!(may_put(Target::Affinity, "e0/irq", &value("36=0 37=1")), Ok(()));
     }

@@ -6,20 +6,7 @@ use super::places::Hands;
 use super::step::Step;
 use crate::facts::Facts;
 use crate::rules::Target;
-use serde::Serialize;
-
-/// A step that is no more as it was made.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Drift {
-    /// Its run.
-    pub run: String,
-    /// Its rule.
-    pub rule: String,
-    /// Its place.
-    pub place: String,
-    /// What is there now, or why it does not act.
-    pub why: String,
-}
+use loligo_client::tune::Drift;
 
 /// Steps of runs, the oldest first, that still count: made, not taken back, and not made anew by a later run.
 pub fn standing(runs: &[Run]) -> Vec<(&Run, &Step)> {

@@ -1,6 +1,7 @@
 //! This program's drop-in of a unit of systemd: a whole file, as it is or not there.
 
 use super::allowed::{daemon, is_drop_in};
+use super::replaced::replace;
 use super::value::Value;
 use crate::gather::units::{HOOK, drop_in_path, has_hook};
 use loligo_block::host_files::HostFiles;
@@ -59,17 +60,13 @@ impl DropIn {
     }
 
     /// Puts it there, or takes it away with its folder if that is empty then.
-    pub(super) fn put(
-        &self,
-        value: &Value,
-        replace: impl Fn(&Path, &str) -> Result<(), String>,
-    ) -> Result<(), String> {
+    pub(super) fn put(&self, value: &Value) -> Result<(), String> {
         let fail = |why: std::io::Error| format!("{}: {why}", self.file.display());
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         match &value.now {
             Some(text) => {
                 std::fs::create_dir_all(folder).map_err(fail)?;
-                replace(&self.file, text)?;
+                replace(&self.file, text.as_bytes())?;
             }
             None => {
                 match std::fs::remove_file(&self.file) {

@@ -29,7 +29,8 @@ impl Hosts {
     /// Has a host carry an order out. The path of Ceph's file is filled in.
     ///
     /// # Errors
-    /// If the host is not among these, cannot be reached, or refuses.
+    /// If the host is not among these, cannot be reached, refuses, or has not answered within a minute. The words say if the order may have
+    /// been carried out.
     pub fn order(&self, name: &str, mut order: Order) -> Result<Vec<Found>, String> {
         if name == self.here {
             order.conf.clone_from(&self.conf);
@@ -40,9 +41,9 @@ impl Hosts {
         };
         order.conf.clone_from(&self.remote_conf);
         let text = serde_json::to_string(&order).map_err(|why| why.to_string())?;
-        let said = remote.run("tune on-host", text.as_bytes()).map_err(|why| format!("{name}: {why}"))?;
+        let said = remote.order("tune on-host", &text).map_err(|why| format!("{name}: {why}"))?;
         let found: Result<Vec<Found>, String> =
-            serde_json::from_slice(&said).map_err(|why| format!("{name} answers in other words: {why}"))?;
+            serde_json::from_str(&said).map_err(|why| format!("{name} answers in other words: {why}"))?;
         found.map_err(|why| format!("{name}: {why}"))
     }
 }

@@ -48,6 +48,8 @@ pub enum Entry {
     Head(Head),
     /// A change that is to be made. All of them come before the first deed.
     Step(Box<Step>),
+    /// What comes before is the cluster's copy, and no host's own journal.
+    ByCopy,
     /// The step of this number is about to be made.
     Doing(u32),
     /// Another value is about to be put at the place of this step.
@@ -219,6 +221,8 @@ pub struct Run {
     pub head: Head,
     /// Its steps, in their order.
     pub steps: Vec<Step>,
+    /// It is known by the cluster's copy alone.
+    pub by_copy: bool,
     /// Steps that were begun.
     pub begun: BTreeSet<u32>,
     /// Other values that were put at their places.
@@ -246,6 +250,7 @@ impl Run {
         let mut run = Run {
             head: head.clone(),
             steps: Vec::new(),
+            by_copy: false,
             begun: BTreeSet::new(),
             tried: BTreeSet::new(),
             done: BTreeMap::new(),
@@ -260,6 +265,7 @@ impl Run {
             match entry {
                 Entry::Head(_) | Entry::Restarted(_) => {}
                 Entry::Step(step) => run.steps.push((**step).clone()),
+                Entry::ByCopy => run.by_copy = true,
                 Entry::Doing(number) => drop(run.begun.insert(*number)),
                 Entry::Trying(number, value) => drop(run.tried.insert((*number, value.clone()))),
                 Entry::Done(number, effect) => drop(run.done.insert(*number, effect.clone())),

@@ -4,6 +4,7 @@
 mod affinity;
 mod again;
 mod allowed;
+mod by_copy;
 mod disk;
 mod drift;
 mod drop_in;
@@ -15,16 +16,19 @@ mod lock;
 mod masks;
 mod on_host;
 mod places;
+mod replaced;
 mod restart;
 mod rollback;
 mod run;
+mod scheduler;
 pub mod shared;
 mod sides;
 mod step;
 mod value;
+mod witness;
 
 pub use again::{Again, bind_again};
-pub use drift::{Drift, drifts, standing};
+pub use drift::{drifts, standing};
 pub use effect::Effect;
 pub use gate::Health;
 pub use hosts::Hosts;

@@ -5,14 +5,16 @@ use super::allowed::may_put;
 use super::disk::identity;
 use super::drop_in::DropIn;
 use super::masks::Masks;
+use super::replaced::replace;
+use super::scheduler::{self, is_scheduler};
 use super::value::Value;
 use crate::ceph_file::{given_back, in_file, taken_away};
 use crate::gather::lists::chosen;
 use crate::rules::Target;
 use loligo_block::host_files::HostFiles;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 /// The file that keeps values of sysctl; the last that is read of its folder.
@@ -86,7 +88,7 @@ pub fn carry_out(root: &Path, order: &Order) -> Result<Vec<Found>, String> {
 /// A place on a host.
 enum Place<'a> {
     /// A value of the kernel, and the line of a file that keeps it.
-    Kernel { file: PathBuf, keeper: PathBuf, line: String, ratio: Option<PathBuf> },
+    Kernel { file: PathBuf, keeper: PathBuf, line: String, ratio: Option<PathBuf>, is_scheduler: bool },
     /// An option in Ceph's file.
     Conf { file: PathBuf, key: &'a str },
     /// Processors of threads or interrupts, and the line of a file that keeps them.
@@ -104,12 +106,14 @@ impl<'a> Place<'a> {
                 keeper: host.at(SYSCTL),
                 line: format!("{key} = "),
                 ratio: RATIOS.iter().find(|(bytes, _)| *bytes == key).map(|(_, it)| host.at(sysctl(it))),
+                is_scheduler: false,
             }),
             Target::Sysfs if is_plain && key.starts_with("/sys/") => Ok(Place::Kernel {
                 file: host.at(key),
                 keeper: host.at(SYSFS),
                 line: format!("w {key} - - - - "),
                 ratio: None,
+                is_scheduler: is_scheduler(key),
             }),
             Target::File if is_plain => {
                 let file = host.at(conf);
@@ -117,7 +121,7 @@ impl<'a> Place<'a> {
                 Ok(Place::Conf { file, key })
             }
             Target::Affinity if is_plain => {
-                let fsid = host.read(conf).and_then(|text| in_file(&text, "fsid"));
+                let fsid = host.read(conf).and_then(|text| in_file(text.as_bytes(), "fsid"));
                 let bound = Bound::new(key, fsid)?;
                 let line = bound.line(host, key)?;
                 Ok(Place::Bound { host, bound, keeper: host.at(KEEPER), line })
@@ -129,20 +133,21 @@ impl<'a> Place<'a> {
 
     fn look(&self) -> Result<Value, String> {
         match self {
-            Place::Kernel { file, keeper, line, ratio } => {
+            Place::Kernel { file, keeper, line, ratio, is_scheduler } => {
                 let mut now = read(file)?;
                 if let Some(ratio) = ratio.as_ref().filter(|_| now.trim() == "0") {
                     now = format!("{RATIO}{}", read(ratio)?);
                 }
                 let now =
                     chosen(&now).unwrap_or_else(|| now.split_whitespace().collect::<Vec<_>>().join(" "));
-                Ok(Value { kept: kept(keeper, line), ..Value::plain(Some(now)) })
+                let beside = if *is_scheduler { scheduler::beside(file) } else { BTreeMap::new() };
+                Ok(Value { kept: kept(keeper, line), beside, ..Value::plain(Some(now)) })
             }
             Place::Bound { host, bound, keeper, line } => {
                 Ok(Value { kept: kept(keeper, line), ..Value::plain(bound.look(host)?) })
             }
             Place::DropIn(drop_in) => drop_in.look(),
-            Place::Conf { file, key } => Ok(Value::plain(in_file(&read(file)?, key))),
+            Place::Conf { file, key } => Ok(Value::plain(in_file(&bytes(file)?, key))),
         }
     }
 
@@ -159,7 +164,7 @@ impl<'a> Place<'a> {
 
     fn put(&self, value: &Value) -> Result<(), String> {
         match self {
-            Place::Kernel { file, keeper, line, ratio } => {
+            Place::Kernel { file, keeper, line, ratio, .. } => {
                 // The line comes first: a value that is there and kept by nobody would be gone with the next boot.
                 keep(keeper, line, value.kept.as_deref())?;
                 let Some(now) = &value.now else { return Ok(()) };
@@ -169,7 +174,8 @@ impl<'a> Place<'a> {
                 };
                 let wrote = std::fs::OpenOptions::new().write(true).open(file);
                 let wrote = wrote.and_then(|mut it| it.write_all(format!("{now}\n").as_bytes()));
-                wrote.map_err(|why| format!("{} takes no '{now}': {why}", file.display()))
+                wrote.map_err(|why| format!("{} takes no '{now}': {why}", file.display()))?;
+                scheduler::restore(file, &value.beside)
             }
             Place::Bound { host, bound, keeper, line } => {
                 if value.now.as_ref().is_some_and(|now| Masks::parse(now).is_none()) {
@@ -178,9 +184,9 @@ impl<'a> Place<'a> {
                 keep(keeper, line, value.kept.as_deref())?;
                 value.now.as_ref().map_or(Ok(()), |now| bound.put(host, now).map(drop))
             }
-            Place::DropIn(drop_in) => drop_in.put(value, replace),
+            Place::DropIn(drop_in) => drop_in.put(value),
             Place::Conf { file, key } => {
-                let text = read(file)?;
+                let text = bytes(file)?;
                 let after = match &value.now {
                     None => taken_away(&text, key),
                     Some(_) => given_back(&text, key),
@@ -196,9 +202,12 @@ fn sysctl(key: &str) -> String {
     format!("/proc/sys/{}", key.replace('.', "/"))
 }
 
+fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|why| format!("{}: {why}", path.display()))
+}
+
 fn read(path: &Path) -> Result<String, String> {
-    let raw = std::fs::read(path).map_err(|why| format!("{}: {why}", path.display()))?;
-    Ok(String::from_utf8_lossy(&raw).into_owned())
+    Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
 
 /// The rest of the line of `keeper` that begins with `of`.
@@ -209,7 +218,12 @@ fn kept(keeper: &Path, of: &str) -> Option<String> {
 
 /// Sets the line of `keeper` that begins with `of`, or takes it away.
 fn keep(keeper: &Path, of: &str, value: Option<&str>) -> Result<(), String> {
-    let before = std::fs::read_to_string(keeper).unwrap_or_default();
+    let before = match std::fs::read_to_string(keeper) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{} is none of this program's: {why}", keeper.display()));
+        }
+        text => text.unwrap_or_default(),
+    };
     let others = before.lines().filter(|line| !line.starts_with(of));
     let mut after: String = others.map(|line| format!("{line}\n")).collect();
     if let Some(value) = value {
@@ -229,30 +243,7 @@ fn keep(keeper: &Path, of: &str, value: Option<&str>) -> Result<(), String> {
     if let Some(folder) = keeper.parent() {
         std::fs::create_dir_all(folder).map_err(fail)?;
     }
-    replace(keeper, &after)
-}
-
-/// Writes a file anew in one step, with its owner and rights, durably.
-fn replace(path: &Path, text: &str) -> Result<(), String> {
-    let fail = |why: std::io::Error| format!("{} cannot be written: {why}", path.display());
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = folder.join(format!(".{name}.loligo-tune"));
-    let mut file = std::fs::File::create(&beside).map_err(fail)?;
-    let done = (|| {
-        if let Ok(before) = path.metadata() {
-            file.set_permissions(before.permissions())?;
-            fchown(&file, Some(before.uid()), Some(before.gid()))?;
-        }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        std::fs::File::open(folder)?.sync_all()
-    })();
-    if done.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    done.map_err(fail)
+    replace(keeper, after.as_bytes())
 }
 
 /// The files that a path with `*` in names means, sorted.
@@ -303,9 +294,9 @@ mod tests {
         let dir = host();
         let look = || carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", None)).expect("found");
         let before = look()[0].value.clone();
-        assert_eq!(before, Value { now: Some("60".into()), kept: None, disk: None });
+        assert_eq!(before, Value { now: Some("60".into()), kept: None, ..Value::default() });
         let put = |value: Value| carry_out(dir.path(), &order(Target::Sysctl, "vm.swappiness", Some(value)));
-        put(Value { now: Some("10".into()), kept: Some("10".into()), disk: None }).expect("put");
+        put(Value { now: Some("10".into()), kept: Some("10".into()), ..Value::default() }).expect("put");
         let kept =
             std::fs::read_to_string(dir.path().join("etc/sysctl.d/99-zz-loligo-tune.conf")).expect("kept");
         assert!(kept.ends_with("\nvm.swappiness = 10\n"), "{kept}");
@@ -392,7 +383,7 @@ mod tests {
             (Target::Sysctl, "kernel.core_pattern"),
             (Target::Pool, "size"),
         ] {
-            let value = Value { now: Some("x".into()), kept: Some("x".into()), disk: None };
+            let value = Value { now: Some("x".into()), kept: Some("x".into()), ..Value::default() };
             assert!(carry_out(dir.path(), &order(target, key, Some(value))).is_err(), "{key}");
         }
     }

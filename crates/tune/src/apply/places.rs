@@ -7,8 +7,8 @@ use super::on_host::{Found, Order};
 use super::step::place;
 use super::value::Value;
 use crate::gather::asked::{ask, command};
-use crate::plan::Change;
-use crate::rules::Target;
+use crate::plan::{Change, Now, Seen};
+use crate::rules::{Observe, Target};
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
@@ -37,6 +37,32 @@ impl Hands<'_> {
         }
         let of = |it: Found| (Change { key: it.key, ..change.clone() }, it.value);
         Ok(found.into_iter().map(of).collect())
+    }
+
+    /// The values of a pool or below /sys with their sources; nothing: they cannot be told, or do not outlive a boot as they should.
+    pub fn seen(&self, target: Target, who: &str, key: &str) -> Option<Vec<Seen>> {
+        let (who, key, now) = (who.to_owned(), key.to_owned(), Now::default());
+        let change = Change { target, who, key, now, value: None, observe: Observe::None };
+        let found = match target {
+            Target::Pool => vec![(change.clone(), self.value(&change).ok()?)],
+            Target::Sysfs => {
+                let found = self.hosts.order(&change.who, order(&change, None)).ok()?;
+                found.into_iter().map(|it| (Change { key: it.key, ..change.clone() }, it.value)).collect()
+            }
+            _ => return None,
+        };
+        let source = |kept: &Option<String>| match (target, kept) {
+            (Target::Pool, _) => "the pool's",
+            (_, Some(_)) => "the kernel's, kept over a boot by this program",
+            _ => "the kernel's",
+        };
+        let one = |(change, is): (Change, Value)| {
+            let want = wanted(&Change { value: is.now.clone(), ..change.clone() });
+            let source = source(&is.kept).to_owned();
+            // One that the next boot takes away is not so yet.
+            (want.kept == is.kept).then_some(Seen { key: change.key, value: is.now?, source })
+        };
+        found.into_iter().map(one).collect()
     }
 
     /// The value at the one place of a change.
@@ -150,7 +176,7 @@ fn order(change: &Change, put: Option<Value>) -> Order {
 }
 
 /// The value of a key at a section with its mask, as the database has it.
-fn entry(dump: &Json, who: &str, key: &str) -> Option<String> {
+pub(super) fn entry(dump: &Json, who: &str, key: &str) -> Option<String> {
     let (section, mask) = who.split_once('/').unwrap_or((who, ""));
     let mut entries = dump.as_array().into_iter().flatten();
     let found = entries.find(|it| {

@@ -3,12 +3,12 @@
 use super::gate::Health;
 use super::hosts::Hosts;
 use crate::gather::asked::{ask, by_id, command};
-use crate::gather::remote::shielded;
 use crate::gather::units::is_service;
 use loligo_ceph::commands::{CommandClient, Recipient};
+use loligo_lab::process::{Late, finish_aloud};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The time between two looks.
@@ -167,13 +167,14 @@ impl Restarts<'_> {
             return Err(format!("'{host}' is no name of a host for a command"));
         }
         let text = text.replace("{id}", &osd.to_string()).replace("{host}", host);
-        run(Command::new("sh").args(["-c", &text]), &text)
+        run(Command::new("sh").args(["-c", &text]), &text, self.patience)
     }
 
     fn by_systemd(&self, osd: i64, host: &str, unit: &str) -> Result<(), String> {
         let [forget, restart] = orders(unit);
         if host == self.hosts.here {
-            let systemctl = |order: &[&str; 2]| run(Command::new("systemctl").args(order), &words(order));
+            let systemctl =
+                |order: &[&str; 2]| run(Command::new("systemctl").args(order), &words(order), self.patience);
             let _ = systemctl(&forget);
             return systemctl(&restart);
         }
@@ -181,8 +182,7 @@ impl Restarts<'_> {
             return Err(format!("osd.{osd} is on {host}, which cannot be reached: add --host {host}"));
         };
         remote
-            .shell(&format!("{}; {}", words(&forget), words(&restart)), b"")
-            .map(drop)
+            .shell(&format!("{}; {}", words(&forget), words(&restart)), self.patience)
             .map_err(|why| format!("{host}: {why}"))
     }
 }
@@ -206,13 +206,16 @@ fn words(order: &[&str; 2]) -> String {
     format!("systemctl {} '{}'", order[0], order[1])
 }
 
-/// Its own words go to where this program's go.
-fn run(command: &mut Command, words: &str) -> Result<(), String> {
-    let status = shielded(command).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match status {
+/// Its own words go to where this program's go. Ctrl-C is for this program, which ends between two deeds.
+fn run(command: &mut Command, words: &str, within: Duration) -> Result<(), String> {
+    match finish_aloud(command, within) {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("'{words}' failed: {status}")),
-        Err(why) => Err(format!("'{words}' cannot be run: {why}")),
+        Err(why) if why.is::<Late>() => Err(format!(
+            "'{words}' has no end after {} s (--patience): it is unknown whether the OSD was restarted",
+            within.as_secs()
+        )),
+        Err(why) => Err(format!("'{words}' cannot be run: {why:#}")),
     }
 }
 
@@ -241,8 +244,11 @@ mod tests {
 
     #[test]
     fn ctrl_c_does_not_reach_a_restart() {
-        let text = "set -- $(cat /proc/$$/stat); test $5 = $$";
-        assert_eq!(run(Command::new("sh").args(["-c", text]), text), Ok(()), "it is in a group of its own");
+        let sh = |text: &str, within| run(Command::new("sh").args(["-c", text]), text, within);
+        let alone = "set -- $(cat /proc/$$/stat); test $5 = $$";
+        assert_eq!(sh(alone, Duration::from_secs(30)), Ok(()), "it is in a group of its own");
+        let said = sh("sleep 60", Duration::from_millis(50)).expect_err("late");
+        assert!(said.contains("unknown whether the OSD was restarted"), "{said}");
     }
 
     #[test]

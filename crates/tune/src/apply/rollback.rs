@@ -1,5 +1,6 @@
 //! A run is taken back: each step that was begun, the last first, to what was there before.
 
+use super::by_copy::forbidden;
 use super::effect;
 use super::journal::{Entry, Journal, Run, now};
 use super::lock::Lock;
@@ -7,6 +8,7 @@ use super::masks::Masks;
 use super::places::{Hands, has, is_irq, wanted};
 use super::restart::{Restarts, Way};
 use super::run::{Watch, go_on, restart_all};
+use super::scheduler;
 use super::shared::{self, State};
 use super::step::Step;
 use super::value::Value;
@@ -73,7 +75,7 @@ impl Rollback<'_> {
                 Err(why) => back.failed.push((format!("noout of osd.{osd}"), why)),
             }
         }
-        let begun = run.steps.iter().rev().filter(|step| run.begun.contains(&step.number));
+        let begun = scheduler::first(run.steps.iter().rev().filter(|step| run.begun.contains(&step.number)));
         let mut undone = Vec::new();
         for step in begun {
             // What an earlier call has put back somebody may have changed since.
@@ -138,6 +140,11 @@ impl Rollback<'_> {
     /// Puts back what was there; the reason why it was left, if it was.
     fn undo(&self, run: &Run, step: &Step) -> Result<Option<String>, String> {
         let place = step.place();
+        if let Some(why) = forbidden(&step.change).filter(|_| run.by_copy) {
+            // Not even by force.
+            self.watch.say(&format!("{place} is left: {why}"));
+            return Ok(Some(why));
+        }
         let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
         let is = self.hands.value(&step.change).map_err(failed)?;
         if let Some(why) = is.is_another_disk(&step.before) {
@@ -167,7 +174,7 @@ impl Rollback<'_> {
             return Ok(None);
         }
         let is = self.hands.value(&step.change).map_err(failed)?;
-        if is == step.before {
+        if is.is_as(&step.before) {
             return Ok(None);
         }
         Err(failed(format!("it is {} afterwards", is.words())))
@@ -225,7 +232,7 @@ mod tests {
         let of = |now: &str, kept: Option<&str>| Value {
             now: Some(now.into()),
             kept: kept.map(str::to_owned),
-            disk: None,
+            ..Value::default()
         };
         let step = step(of("60", None));
         assert!(is_ours(&of("10", Some("10")), &step));

@@ -6,6 +6,7 @@ use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
 use super::places::{Hands, has, wanted};
 use super::restart::Restarts;
+use super::scheduler;
 use super::shared::{self, State};
 use super::step::{Chosen, Step, place};
 use crate::facts::Facts;
@@ -29,8 +30,10 @@ pub fn steps(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> {
     let all = places(hands, chosen)?;
     let is_so =
         |it: &Step| has(&it.change, &it.before, &wanted(&it.change)) && it.change.target != Target::Daemon;
-    let steps = all.into_iter().filter(|step| !is_so(step)).zip(1..);
-    Ok(steps.map(|(step, number)| Step { number, ..step }).collect())
+    // One that is so would not stay so.
+    let is_lost = |it: &Step| all.iter().any(|by| !is_so(by) && scheduler::resets(&by.change, &it.change));
+    let steps = all.iter().filter(|step| !is_so(step) || is_lost(step)).zip(1..);
+    Ok(steps.map(|(step, number)| Step { number, ..step.clone() }).collect())
 }
 
 /// The same with places that have the value already.
@@ -46,10 +49,11 @@ pub fn places(hands: Hands<'_>, chosen: &[Chosen]) -> Result<Vec<Step>, String> 
                 continue;
             }
             let (rule, restarts) = (one.rule.clone(), one.restarts.clone());
-            steps.push(Step { number: steps.len() as u32 + 1, rule, change, before, restarts });
+            steps.push(Step { number: 0, rule, change, before, restarts });
         }
     }
-    Ok(steps)
+    let in_order = scheduler::in_order(steps).into_iter().zip(1..);
+    Ok(in_order.map(|(step, number)| Step { number, ..step }).collect())
 }
 
 /// A run that is about to be made.

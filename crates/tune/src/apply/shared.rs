@@ -5,6 +5,7 @@
 use super::effect::Effect;
 use super::journal::{Entry, Head, Run, line, read};
 use super::step::Step;
+use super::witness;
 use crate::gather::asked::{ask, command};
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,8 @@ impl State {
     /// Entries that a host without the journal goes by, beside `steps`. The copy does not know which OSDs restarted: all count that may.
     fn entries(&self, steps: &[Step]) -> Vec<Entry> {
         let unseen = || Effect::NotVisible("the cluster's copy has not what was seen".to_owned());
-        let mut entries: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
+        let mut entries = vec![Entry::ByCopy];
+        entries.extend(steps.iter().map(|step| Entry::Doing(step.number)));
         entries.extend(self.noout.iter().copied().map(Entry::Noout));
         let osds: BTreeSet<i64> = steps.iter().flat_map(|step| step.restarts.iter().copied()).collect();
         entries.extend(osds.into_iter().map(Entry::Restarting));
@@ -81,16 +83,18 @@ pub fn write(client: &CommandClient, entries: &[Entry], state: &mut State) -> Re
     for (number, piece) in pieces.iter().enumerate() {
         put(client, &format!("{}/{number:04}", state.run), piece)?;
     }
+    witness::put(client, &state.run, &pieces.concat())?;
     tell(client, state)
 }
 
-/// Says how far a run is.
+/// Says how far a run is. The copy of one that is taken back has no witness any more.
 ///
 /// # Errors
 /// If the monitors refuse, or cannot be reached.
 pub fn tell(client: &CommandClient, state: &State) -> Result<(), String> {
     let text = serde_json::to_string(state).map_err(|why| why.to_string())?;
-    put(client, &format!("{}/state", state.run), &text)
+    put(client, &format!("{}/state", state.run), &text)?;
+    if state.state == "rolled-back" { witness::forget(client, &state.run) } else { Ok(()) }
 }
 
 /// Tells the cluster what another host must know before the deed of `entry`.
@@ -122,11 +126,22 @@ pub fn states(client: &CommandClient) -> Result<Vec<State>, String> {
     Ok(all)
 }
 
+/// A run by the cluster's copy.
+#[derive(Debug)]
+pub struct Copied {
+    /// The run.
+    pub run: Run,
+    /// The entries of a journal that goes on with it.
+    pub entries: Vec<Entry>,
+    /// The reason why nothing may be done by it: the run left no witness of it.
+    pub doubt: Option<String>,
+}
+
 /// The run of a state by the copy, of the cluster `fsid`. All of its steps count as begun: the copy does not know better.
 ///
 /// # Errors
 /// If a piece is missing, damaged or of another run, or the monitors cannot be reached.
-pub fn run(client: &CommandClient, state: &State, fsid: &str) -> Result<(Run, Vec<Entry>), String> {
+pub fn run(client: &CommandClient, state: &State, fsid: &str) -> Result<Copied, String> {
     let mut text = String::new();
     for number in 0..state.pieces {
         text.push_str(&get(client, &format!("{FOLDER}{}/{number:04}", state.run))?);
@@ -143,7 +158,8 @@ pub fn run(client: &CommandClient, state: &State, fsid: &str) -> Result<(Run, Ve
     entries.extend(state.entries(&steps));
     let run = Run::of(&entries).ok_or_else(|| format!("the copy of the run {} is empty", state.run))?;
     run.is_of(fsid, &state.run)?;
-    Ok((run, entries))
+    let doubt = witness::doubt(client, &state.run, &text)?;
+    Ok(Copied { run, entries, doubt })
 }
 
 /// The lines of entries, several to a value.
@@ -194,7 +210,7 @@ mod tests {
         let step =
             Step { number: 1, rule: "R".into(), change, before: Value::default(), restarts: vec![3, 2] };
         let entries = state.entries(&[step]);
-        let later = [Entry::Noout(2), Entry::Restarting(2), Entry::Restarting(3)];
-        assert_eq!(entries, [&[Entry::Doing(1)], &later[..]].concat());
+        let later = [Entry::Doing(1), Entry::Noout(2), Entry::Restarting(2), Entry::Restarting(3)];
+        assert_eq!(entries, [&[Entry::ByCopy], &later[..]].concat());
     }
 }

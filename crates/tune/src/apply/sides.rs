@@ -4,6 +4,7 @@ use super::journal::{Entry, Head, Journal, now};
 use super::places::wanted;
 use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
+use super::scheduler;
 use super::shared::{self, State};
 use super::step::Step;
 use super::value::Value;
@@ -103,7 +104,9 @@ impl Sides<'_> {
             None => (&self.steps[..count], &self.steps[count..]),
         };
         self.is = None;
-        let undone = undone.iter().rev().map(|step| (before(step), step.before.clone(), true));
+        let undone = scheduler::first(undone.iter().rev())
+            .into_iter()
+            .map(|step| (before(step), step.before.clone(), true));
         let made = made.iter().map(|step| (step.clone(), wanted(&step.change), false));
         self.make(&undone.chain(made).collect::<Vec<_>>())?;
         self.is = Some(count);
@@ -151,7 +154,7 @@ impl Apply<'_> {
     ///
     /// # Errors
     /// If nothing was begun, `body` fails, or what was there cannot be put back.
-    pub fn compare<T, E>(
+    pub fn compare<T, E: std::fmt::Display>(
         &self,
         head: Head,
         steps: &[Step],
@@ -164,6 +167,7 @@ impl Apply<'_> {
         let mut sides = Sides { apply: self, steps, journal, state, is: Some(0) };
         let said = body(&mut sides);
         if let Err(why) = sides.back() {
+            let why = said.err().map_or(why.clone(), |first| format!("{first}. Then {why}"));
             return Err(Uncompared::NotBack(why, run));
         }
         sides.state.state = "rolled-back".to_owned();

@@ -1,6 +1,7 @@
 //! A value at its place.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The value at a place, as it is read and put back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,12 +16,21 @@ pub struct Value {
     /// The identity of the disk that the place is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// Values that the kernel sets anew as this one changes, by their names below its folder: they come back after it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<String, String>,
 }
 
 impl Value {
     /// One that is not kept in files of a host.
     pub fn plain(now: Option<String>) -> Value {
         Value { now, ..Value::default() }
+    }
+
+    /// True if a place with this value is as it was with `before`.
+    pub(super) fn is_as(&self, before: &Value) -> bool {
+        let is_beside = before.beside.iter().all(|(name, value)| self.beside.get(name) == Some(value));
+        is_beside && (&self.now, &self.kept, &self.disk) == (&before.now, &before.kept, &before.disk)
     }
 
     /// The reason why a place with this value is not the one that had `before`; nothing: it is the same, or no disk's.

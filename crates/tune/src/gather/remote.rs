@@ -1,18 +1,17 @@
 //! A host is asked over ssh, by the same program there.
 
 use super::host::HostReport;
-use rustix::process::{Pid, Signal, kill_process_group};
-use std::io::Write as _;
+use loligo_lab::process::{Late, finish};
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Output, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::process::Command;
 use std::time::Duration;
 
 /// The time that a host has to tell its facts.
 const FACTS: Duration = Duration::from_secs(120);
 /// The time that it has to measure its disks.
 const MEASURED: Duration = Duration::from_secs(3600);
+/// The time that it has to carry an order out: values are written to files there.
+const ORDER: Duration = Duration::from_secs(60);
 /// Options of ssh. Nobody is there to type a password, and a host that falls silent is given up after 15 s.
 const OPTIONS: [&str; 4] =
     ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
@@ -47,42 +46,50 @@ impl Remote {
     }
 
     fn report(&self, words: &str, within: Duration) -> Result<HostReport, String> {
-        let said = self.order(&format!("{} {words}", self.program), b"", Some(within))?;
-        serde_json::from_slice(&said).map_err(|why| {
+        let said = self.run_within(&format!("{} {words}", self.program), "", within, Kind::Question)?;
+        serde_json::from_str(&said).map_err(|why| {
             format!("its '{}' is of another version ({why}): install this one there", self.program)
         })
     }
 
-    /// Runs the program there with these words, and `input` as its standard input; its standard output.
+    /// Has the program there carry out an order, for up to a minute; its standard output.
     ///
     /// # Errors
-    /// If it cannot be reached, lacks the program, or fails.
-    pub fn run(&self, words: &str, input: &[u8]) -> Result<Vec<u8>, String> {
-        self.shell(&format!("{} {words}", self.program), input)
+    /// If it cannot be reached, has no end in time, lacks the program, or fails. The words say whether the deed may be done.
+    pub fn order(&self, words: &str, input: &str) -> Result<String, String> {
+        self.run_within(&format!("{} {words}", self.program), input, ORDER, Kind::Deed)
     }
 
-    /// Runs a command of its shell.
+    /// Has its shell run a command that changes something.
     ///
     /// # Errors
-    /// If it cannot be reached, or the command fails.
-    pub fn shell(&self, command: &str, input: &[u8]) -> Result<Vec<u8>, String> {
-        self.order(command, input, None)
+    /// As those of [`Remote::order`].
+    pub fn shell(&self, command: &str, within: Duration) -> Result<(), String> {
+        self.run_within(command, "", within, Kind::Deed).map(drop)
     }
 
-    fn order(&self, command: &str, input: &[u8], within: Option<Duration>) -> Result<Vec<u8>, String> {
-        let Some(out) = carry(self.ssh(command), input, within)? else {
-            let seconds = within.unwrap_or_default().as_secs();
-            return Err(format!("'{command}' has no end there after {seconds} s: try it by hand"));
+    fn run_within(&self, command: &str, input: &str, within: Duration, kind: Kind) -> Result<String, String> {
+        let unknown = match kind {
+            Kind::Question => "try it by hand",
+            Kind::Deed => "it is unknown whether it was carried out, and it may still be under way",
         };
-        let said = String::from_utf8_lossy(&out.stderr);
-        let last = said.trim().lines().last().unwrap_or_default();
-        match out.status.code() {
-            Some(0) => Ok(out.stdout),
-            Some(127) => Err(format!(
+        let out = finish(&mut self.ssh(command), input.to_owned(), within).map_err(|why| {
+            if why.is::<Late>() {
+                return format!("'{command}' has no end there after {} s: {unknown}", within.as_secs());
+            }
+            format!("ssh cannot be run: {why:#}. apt-get install openssh-client")
+        })?;
+        let last = out.err.trim().lines().last().unwrap_or_default();
+        match (out.status.code(), kind) {
+            (Some(0), _) => Ok(out.out),
+            (Some(127), _) => Err(format!(
                 "it has no '{}': install it there, or name it with --remote-program",
                 self.program
             )),
-            Some(255) => Err(format!("ssh does not reach it: {last}")),
+            (Some(255), Kind::Question) => Err(format!("ssh does not reach it: {last}")),
+            (Some(255), Kind::Deed) => {
+                Err(format!("ssh does not reach it: {last}. If it broke off within '{command}', {unknown}"))
+            }
             _ => Err(format!("'{command}' fails there: {last}")),
         }
     }
@@ -98,51 +105,16 @@ impl Remote {
     }
 }
 
-/// Ctrl-C is for this program, which ends between two deeds: a child is not cut in the middle of one.
-pub(crate) fn shielded(command: &mut Command) -> &mut Command {
-    command.process_group(0)
-}
-
-/// Runs ssh with this input. Nothing: it was ended after the time that it had.
-fn carry(mut ssh: Command, input: &[u8], within: Option<Duration>) -> Result<Option<Output>, String> {
-    let fail = |why: std::io::Error| format!("ssh cannot be run: {why}. apt-get install openssh-client");
-    shielded(&mut ssh).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = ssh.spawn().map_err(fail)?;
-    let (pid, stdin, input) = (child.id(), child.stdin.take(), input.to_vec());
-    let (tell, told) = channel();
-    let wait = move || {
-        if let Some(mut stdin) = stdin {
-            // A command that reads nothing may end first; its status says how it went.
-            let _ = stdin.write_all(&input);
-        }
-        // Whoever asked may have gone.
-        let _ = tell.send(child.wait_with_output());
-    };
-    std::thread::Builder::new().name("tune-ssh".to_owned()).spawn(wait).map_err(fail)?;
-    let said = match within {
-        Some(within) => told.recv_timeout(within),
-        None => told.recv().map_err(RecvTimeoutError::from),
-    };
-    match said {
-        Ok(out) => out.map(Some).map_err(fail),
-        Err(_) => {
-            let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
-            let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-            Ok(None)
-        }
-    }
+/// A command that asks, or one that changes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Question,
+    Deed,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
-
-    fn sh(text: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", text]);
-        command
-    }
 
     #[test]
     fn options_that_are_given_come_before_those_of_this_program() {
@@ -155,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_never_answers_is_given_up() {
-        let begun = Instant::now();
-        let said = carry(sh("sleep 30 & sleep 30"), b"", Some(Duration::from_millis(50)));
-        assert!(said.is_ok_and(|it| it.is_none()) && begun.elapsed() < Duration::from_secs(10));
-    }
-
-    #[test]
-    fn ctrl_c_does_not_reach_ssh() {
-        let alone = sh("set -- $(cat /proc/$$/stat); test $5 = $$ && cat");
-        let out = carry(alone, b"heard", Some(Duration::from_secs(30))).expect("it runs").expect("it ends");
-        assert!(out.status.success() && out.stdout == b"heard", "it is in a group of its own");
+    fn a_deed_that_has_no_end_may_have_been_done() {
+        // ssh runs this command here, and reaches nobody.
+        let silent = vec!["ProxyCommand=sleep 60".to_owned(), "ConnectTimeout=60".to_owned()];
+        let remote = Remote { destination: "nobody".into(), program: "loligo".into(), options: silent };
+        let said = |kind| remote.run_within("true", "", Duration::from_millis(300), kind).expect_err("late");
+        let [question, deed] = [Kind::Question, Kind::Deed].map(said);
+        if question.contains("apt-get install openssh-client") {
+            return;
+        }
+        assert!(question.contains("no end there after 0 s: try it by hand"), "{question}");
+        assert!(deed.contains("unknown whether it was carried out"), "{deed}");
     }
 }

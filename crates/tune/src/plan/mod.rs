@@ -6,7 +6,7 @@ mod now;
 mod subjects;
 mod weigh;
 
-pub use already::already;
+pub use already::{Look, Seen, already};
 pub use document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
 pub use now::{Now, Running};
 pub(crate) use now::{is_of, is_same};

@@ -1,0 +1,103 @@
+//! `loligo tune history`: runs that the cluster knows, and the steps of one.
+
+use super::apply::{journal, said};
+use super::from::{From, connect};
+use super::text;
+use crate::outcome::{refuse, show};
+use anyhow::{Result, anyhow};
+use loligo_ceph::commands::CommandClient;
+use loligo_log::{out, say};
+use loligo_tune::apply::shared::{self, State};
+use loligo_tune::apply::{Run, read};
+use loligo_tune::gather;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// List runs, or show the steps of one
+#[derive(Debug, clap::Args)]
+pub(super) struct HistoryArgs {
+    /// The run
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    #[command(flatten)]
+    from: From,
+    /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// All runs that the cluster knows, the oldest first, each by its journal here or by the cluster's copy.
+pub(super) fn known_runs(client: &CommandClient, state: Option<&PathBuf>) -> Result<Vec<Run>> {
+    let fsid = gather::fsid(client).map_err(said)?;
+    let states = shared::states(client).map_err(said)?;
+    let mut runs = Vec::new();
+    for it in &states {
+        let (run, doubt) = known_run(client, it, &journal(state, &fsid, &it.run)?, &fsid)?;
+        match doubt.filter(|_| run.rolled_back.is_none()) {
+            Some(why) => say!("the run {} is not looked at: {why}", it.run),
+            None => runs.push(run),
+        }
+    }
+    Ok(runs)
+}
+
+/// A run by its journal here, or by the cluster's copy; with the reason why the copy is not to be believed.
+fn known_run(
+    client: &CommandClient,
+    state: &State,
+    path: &std::path::Path,
+    fsid: &str,
+) -> Result<(Run, Option<String>)> {
+    match std::fs::read(path) {
+        Ok(text) => {
+            let (entries, _) = read(&text).map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
+            let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
+            run.is_of(fsid, &state.run).map_err(said)?;
+            Ok((run, None))
+        }
+        Err(_) => {
+            let copy = shared::run(client, state, fsid).map_err(said)?;
+            Ok((copy.run, copy.doubt))
+        }
+    }
+}
+
+/// A run as 'history' lists it.
+#[derive(Serialize)]
+struct Listed {
+    run: String,
+    host: String,
+    at: u64,
+    state: String,
+}
+
+pub(super) fn history(a: &HistoryArgs) -> Result<()> {
+    let client = connect(&a.from)?;
+    let states = shared::states(&client).map_err(said)?;
+    let Some(name) = &a.run else {
+        let all: Vec<Listed> = states
+            .into_iter()
+            .map(|it| Listed { run: it.run, host: it.host, at: it.at, state: it.state })
+            .collect();
+        return show(a.json, &all, || {
+            for it in &all {
+                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(it.at));
+                out!("{}  {at}  {}  {}\n", it.run, it.host, it.state);
+            }
+        });
+    };
+    let Some(state) = states.iter().find(|it| it.run == *name) else {
+        return refuse(format!("the cluster knows no run {name}: 'loligo tune history' lists them"));
+    };
+    let fsid = gather::fsid(&client).map_err(said)?;
+    let path = journal(a.state.as_ref(), &fsid, name)?;
+    let (run, doubt) = known_run(&client, state, &path, &fsid)?;
+    if let Some(why) = doubt.filter(|_| run.rolled_back.is_none()) {
+        say!("nothing is taken back by this copy: {why}");
+    }
+    show(a.json, &run, || out!("{}", text::run(&run)))
+}
