@@ -15,8 +15,9 @@ const PACKAGES: &str =
     "linux-image-arm64-16k,busybox-static,libc-bin,e2fsprogs,fio,ceph-mon,ceph-osd,ceph-common";
 /// Bytes of the disk.
 const SIZE: &str = "2G";
-/// Names of folders that no package of these brings.
-const LINKS: [&str; 3] = ["bin", "sbin", "lib"];
+/// Names of folders that no package of these brings, and the folders.
+const LINKS: [(&str, &str); 4] =
+    [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("var/run", "../run")];
 const FOLDERS: [&str; 7] = ["dev", "proc", "sys", "run", "mnt", "root", "var/tmp"];
 
 /// The kernel, and the disk that all roots are made over.
@@ -78,8 +79,8 @@ fn make(parts: &Path, image: &Path) -> Result<()> {
 
 /// Folders, links and users, which scripts of packages make that do not run here.
 fn furnish(system: &Path) -> Result<()> {
-    for name in LINKS {
-        symlink(format!("usr/{name}"), system.join(name))?;
+    for (name, to) in LINKS {
+        symlink(to, system.join(name)).with_context(|| format!("linking {name}"))?;
     }
     for name in FOLDERS {
         create_dir_all(system.join(name))?;

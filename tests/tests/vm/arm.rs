@@ -7,7 +7,7 @@ use loligo_tests::vm::{self, Plan, Platform, Root};
 use std::time::Duration;
 
 /// The time that all of it may take: nothing runs at the speed of a processor.
-const LIMIT: Duration = Duration::from_secs(2400);
+const LIMIT: Duration = Duration::from_secs(3600);
 /// Claims of the script.
 const CLAIMS: usize = 7;
 
