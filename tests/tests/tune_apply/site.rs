@@ -15,11 +15,16 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(name: &str) -> Option<Site> {
+        Site::on(name, "file")
+    }
+
+    /// One whose OSDs keep their data as `lab up --data` says.
+    pub(super) fn on(name: &str, data: &str) -> Option<Site> {
         if !cluster(name) {
             return None;
         }
         let site = Site { lab: Lab::new(name), dir: tempfile::tempdir().expect("a folder") };
-        good(site.lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g"]));
+        good(site.lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g", "--data", data]));
         Some(site)
     }
 

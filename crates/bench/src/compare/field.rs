@@ -51,14 +51,14 @@ impl<'a> Field<'a> {
     }
 
     /// One run with addresses of `seed`, and the reason why it does not count.
-    pub(crate) fn load(&self, is_second: bool, seed: u64) -> Result<(Run, Option<String>, Measured)> {
+    pub(crate) fn load(&self, arm: usize, seed: u64) -> Result<(Run, Option<String>, Measured)> {
         let before = processor();
         let measured = self.bed.run(&self.job.clone().seeded(seed))?;
         let steal = before.zip(processor()).map_or(0.0, |(before, after)| {
             let (all, stolen) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
             stolen as f64 / all.max(1) as f64
         });
-        let (run, mut why) = of(&measured, is_second, steal);
+        let (run, mut why) = of(&measured, arm, steal);
         if steal > STEAL {
             why = Some(format!("the host took {:.0} % of the processor time away", steal * 100.0));
         }
@@ -67,16 +67,16 @@ impl<'a> Field<'a> {
 }
 
 /// The figures of a run, and the reason why it is not steady.
-fn of(measured: &Measured, is_second: bool, steal: f64) -> (Run, Option<String>) {
+fn of(measured: &Measured, arm: usize, steal: f64) -> (Run, Option<String>) {
     let series: Vec<f64> = measured.series.iter().map(|second| second.iops).collect();
     let cut = steady(&series);
-    let why = cut.is_none().then(|| "its rate had not become even after half of the run".to_owned());
+    let why = cut.is_none().then(|| "its rate did not become even".to_owned());
     let cut = cut.unwrap_or(0);
     let rest = &series[cut..];
     // Where nothing was cut fio's own figure has the last, unfinished second as well.
     let iops = if cut == 0 { measured.iops } else { rest.iter().sum::<f64>() / rest.len() as f64 };
     let latency = measured.latency;
-    let run = Run { is_second, iops, mean_ns: latency.mean_ns, p99_ns: latency.p99_ns as f64, steal, cut };
+    let run = Run { arm, iops, mean_ns: latency.mean_ns, p99_ns: latency.p99_ns as f64, steal, cut };
     (run, why)
 }
 

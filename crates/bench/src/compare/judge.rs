@@ -1,7 +1,7 @@
 //! The judgement on two arms: block bootstrap, power, and the steady part of a run.
 
 use crate::rng::SplitMix64;
-use crate::stats::quantile;
+use crate::stats::{median, quantile};
 use serde::{Deserialize, Serialize};
 
 /// The level at which an effect counts. At 95 % one comparison of nothing with nothing in twenty would find something.
@@ -16,6 +16,15 @@ const EXTRA: usize = 5;
 pub const FEWEST: usize = 8;
 /// Resamples.
 const RESAMPLES: usize = 4000;
+/// The most of them, where comparisons are judged together.
+const MOST_RESAMPLES: usize = 40_000;
+
+/// The share by which halves of a steady run may differ, whatever their noise.
+const UNEVEN: f64 = 0.1;
+/// The least limit of the spread of two runs of one arm, as a logarithm.
+const LEAST_SPREAD: f64 = 0.1;
+/// Standard errors by which they may differ.
+const SURE: f64 = 4.0;
 
 /// The ratio of two arms, with an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -41,12 +50,23 @@ impl Effect {
     /// # Panics
     /// If there are fewer than two blocks.
     pub fn of(blocks: &[f64], seed: u64) -> Effect {
+        Effect::one_of(blocks, seed, 1)
+    }
+
+    /// The same as one of `count` comparisons that are judged together: each counts at a level so much stricter (Bonferroni), so that
+    /// all of them find nothing in nothing as seldom as one alone does.
+    ///
+    /// # Panics
+    /// If there are fewer than two blocks, or no comparison.
+    pub fn one_of(blocks: &[f64], seed: u64, count: usize) -> Effect {
+        assert!(count > 0, "a comparison is one at least");
+        let resamples = RESAMPLES * count.min(MOST_RESAMPLES / RESAMPLES);
         assert!(blocks.len() > 1, "one block has no spread");
         let (mean, error) = mean_and_error(blocks);
         let mut rng = SplitMix64::new(seed);
         let mut draw = vec![0.0; blocks.len()];
-        let mut scores: Vec<f64> = Vec::with_capacity(RESAMPLES);
-        for _ in 0..RESAMPLES {
+        let mut scores: Vec<f64> = Vec::with_capacity(resamples);
+        for _ in 0..resamples {
             draw.fill_with(|| blocks[rng.below(blocks.len() as u64) as usize]);
             let (drawn, spread) = mean_and_error(&draw);
             if spread > 0.0 {
@@ -61,7 +81,7 @@ impl Effect {
             }
         };
         let (low, high) = interval(SHOWN);
-        let (least, most) = interval(VERDICT);
+        let (least, most) = interval(1.0 - (1.0 - VERDICT) / count as f64);
         Effect {
             ratio: mean.exp(),
             low: low.exp(),
@@ -90,20 +110,37 @@ pub fn blocks_for(share: f64, pilot: &[f64]) -> usize {
     count.max(FEWEST)
 }
 
+/// The spread of two runs of one arm that noise explains, as a logarithm, by the spreads of all: five standard deviations, estimated by
+/// the median, or a tenth.
+pub fn alike_limit(spreads: &[f64]) -> f64 {
+    if spreads.is_empty() {
+        return LEAST_SPREAD;
+    }
+    // The median of a normal variable without its sign is 0.6745 standard deviations.
+    (5.0 * median(spreads) / 0.6745).max(LEAST_SPREAD)
+}
+
 /// The number of the first value of the steady part: the cut that makes the standard error of the rest least (MSER; White 1997). At
-/// most the first half is cut; nothing: even then the rest is not steady.
+/// most the first half is cut; nothing: what is left is not steady, since its second half differs from its first by a tenth and by
+/// four standard errors. Noise alone does so in one run of twenty at most.
 pub fn steady(series: &[f64]) -> Option<usize> {
     if series.len() < 4 {
         return Some(0);
     }
     let score = |cut: usize| {
-        let rest = &series[cut..];
-        let mean = rest.iter().sum::<f64>() / rest.len() as f64;
-        rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
+        let (_, error) = mean_and_error(&series[cut..]);
+        error
     };
-    let half = series.len() / 2;
-    let cut = (0..=half).min_by(|one, two| score(*one).total_cmp(&score(*two)))?;
-    (cut < half).then_some(cut)
+    let cut = (0..=series.len() / 2).min_by(|one, two| score(*one).total_cmp(&score(*two)))?;
+    let rest = &series[cut..];
+    let [one, two] = [&rest[..rest.len() / 2], &rest[rest.len() / 2..]];
+    if one.len() < 2 {
+        return Some(cut);
+    }
+    let [(first, error), (second, more)] = [mean_and_error(one), mean_and_error(two)];
+    let change = (second - first).abs();
+    let is_even = change <= UNEVEN * first.min(second) || change <= SURE * error.hypot(more);
+    is_even.then_some(cut)
 }
 
 #[cfg(test)]
@@ -154,11 +191,68 @@ mod tests {
     }
 
     #[test]
+    fn of_many_comparisons_of_nothing_seldom_one_is_seen() {
+        const ROUNDS: usize = 60;
+        const TOGETHER: usize = 12;
+        let mut rng = SplitMix64::new(5);
+        let mut alarms = [0, 0];
+        for round in 0..ROUNDS as u64 {
+            let all: Vec<_> = (0..TOGETHER).map(|_| blocks(10, 0.05, 0.0, &mut rng)).collect();
+            let is_seen = |count| all.iter().any(|one| Effect::one_of(one, round, count).is_seen);
+            alarms[0] += usize::from(is_seen(1));
+            alarms[1] += usize::from(is_seen(TOGETHER));
+        }
+        println!("of {ROUNDS} sets {} have an alarm one by one, {} together", alarms[0], alarms[1]);
+        assert!(alarms[1] * 20 <= ROUNDS && alarms[0] > alarms[1], "{alarms:?}");
+    }
+
+    #[test]
     fn a_drift_that_is_even_within_blocks_leaves_the_effect_exact() {
         let effect = Effect::of(&[0.1_f64.ln_1p(); 8], 1);
         assert!((effect.ratio - 1.1).abs() < 1e-9 && effect.is_seen, "{effect:?}");
         let none = Effect::of(&[0.0; 8], 1);
         assert!((none.ratio - 1.0).abs() < 1e-9 && !none.is_seen, "{none:?}");
+    }
+
+    /// Stops of the machine make runs of 3 % noise half as fast, one in twenty. The rule of two runs finds such blocks by the runs of each
+    /// arm alone.
+    #[test]
+    fn runs_that_the_machine_held_up_hide_no_effect() {
+        const ROUNDS: usize = 300;
+        let mut rng = SplitMix64::new(17);
+        let (mut by_rule, mut without, mut false_alarms) = (0, 0, 0);
+        for round in 0..ROUNDS as u64 {
+            let mut sample = |effect: f64| {
+                let mut run = |is_second: bool| {
+                    let stall = if rng.below(20) == 0 { 0.5_f64.ln() } else { 0.0 };
+                    0.03 * noise(&mut rng) + stall + if is_second { effect.ln_1p() } else { 0.0 }
+                };
+                let spreads = |it: &[f64; 4]| [(it[0] - it[3]).abs(), (it[1] - it[2]).abs()];
+                let ratio = |it: &[f64; 4]| (it[1] + it[2] - it[0] - it[3]) / 2.0;
+                let (mut all, mut kept): (Vec<[f64; 4]>, Vec<f64>) = (Vec::new(), Vec::new());
+                while kept.len() < 9 {
+                    all.push([false, true, true, false].map(&mut run));
+                    let limit = alike_limit(&all.iter().flat_map(spreads).collect::<Vec<_>>());
+                    let is_alike = |it: &&[f64; 4]| spreads(it).iter().all(|spread| *spread <= limit);
+                    kept = all.iter().filter(is_alike).map(ratio).collect();
+                }
+                let all: Vec<f64> = all.iter().take(9).map(ratio).collect();
+                (Effect::of(&kept, round).is_seen, Effect::of(&all, round).is_seen)
+            };
+            let (kept, all) = sample(-0.1);
+            by_rule += usize::from(kept);
+            without += usize::from(all);
+            false_alarms += usize::from(sample(0.0).0);
+        }
+        println!("of {ROUNDS}: {by_rule} found by the rule, {without} without it, {false_alarms} false");
+        assert!(by_rule * 100 >= ROUNDS * 95 && without * 100 <= ROUNDS * 60, "{by_rule} and {without}");
+        assert!(false_alarms * 100 <= ROUNDS * 4, "{false_alarms}");
+    }
+
+    #[test]
+    fn before_anything_was_run_the_limit_of_spreads_is_a_tenth() {
+        assert_eq!((alike_limit(&[]), alike_limit(&[0.001; 5])), (0.1, 0.1));
+        assert!(alike_limit(&[0.1; 5]) > 0.5);
     }
 
     #[test]
@@ -169,6 +263,21 @@ mod tests {
         let ramp: Vec<f64> = (0..20).map(f64::from).collect();
         assert_eq!(steady(&ramp), None);
         assert_eq!(steady(&[100.0; 10]), Some(0));
+    }
+
+    #[test]
+    fn noise_alone_seldom_makes_a_run_uneven() {
+        const RUNS: usize = 2000;
+        let mut rng = SplitMix64::new(3);
+        for seconds in [5, 10, 30] {
+            let mut uneven = 0;
+            for _ in 0..RUNS {
+                let series: Vec<f64> = (0..seconds).map(|_| 100.0 + 15.0 * noise(&mut rng)).collect();
+                uneven += usize::from(steady(&series).is_none());
+            }
+            println!("{seconds} s: {uneven} of {RUNS} uneven");
+            assert!(uneven * 20 <= RUNS, "{uneven} of {RUNS} at {seconds} s");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The outcome of a comparison.
 
-use super::judge::Effect;
+use super::judge::{Effect, alike_limit};
 use super::options::{Load, Options};
 use crate::fio::Measured;
-use crate::report::{Listing, Phase, Report};
+use crate::report::{Gain, Listing, Phase, Report};
 use crate::table::Table;
 use crate::units;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// It is of the second arm.
-    pub is_second: bool,
+    /// The number of its arm, from 0.
+    pub arm: usize,
     /// Requests a second, in the steady part.
     pub iops: f64,
     /// Mean latency, nanoseconds.
@@ -25,7 +25,7 @@ pub struct Run {
     pub cut: usize,
 }
 
-/// Four runs, in the order in which they ran.
+/// Two runs of each arm, in the order in which they ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// The runs.
@@ -33,19 +33,31 @@ pub struct Block {
 }
 
 impl Block {
-    /// The logarithm of the second arm over the first, of one figure of each run.
-    pub fn log_ratio(&self, pick: impl Fn(&Run) -> f64) -> f64 {
-        let sign = |run: &Run| if run.is_second { 1.0 } else { -1.0 };
-        let count = self.runs.len() as f64 / 2.0;
-        self.runs.iter().map(|run| sign(run) * pick(run).ln()).sum::<f64>() / count
+    /// The logarithm of one arm over another, of one figure of each run.
+    pub fn log_ratio(&self, arm: usize, over: usize, pick: impl Fn(&Run) -> f64) -> f64 {
+        let of = |arm: usize| {
+            let logs: Vec<f64> =
+                self.runs.iter().filter(|run| run.arm == arm).map(|run| pick(run).ln()).collect();
+            logs.iter().sum::<f64>() / logs.len() as f64
+        };
+        of(arm) - of(over)
+    }
+
+    /// The logarithm of the greater over the smaller rate of an arm's two runs.
+    fn spread(&self, arm: usize) -> f64 {
+        let rates = self.runs.iter().filter(|run| run.arm == arm).map(|run| run.iops.ln());
+        let (low, high) = rates.fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
+        high - low
     }
 }
 
-/// A block that does not count.
+/// A run that does not count, or both of an arm in a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// The number of the block, from 1.
+    /// The number of its block, from 1.
     pub block: usize,
+    /// The number of its arm, from 0.
+    pub arm: usize,
     /// The rule that it broke.
     pub why: String,
 }
@@ -84,6 +96,41 @@ impl Metric {
     }
 }
 
+/// An arm that has the change of the one before, and one more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rung {
+    /// Its name: the rule whose change it adds.
+    pub name: String,
+    /// It over the arm before: requests a second, mean latency, 99th percentile.
+    pub own: Vec<Metric>,
+    /// Its requests a second over those of the first arm.
+    pub total: Effect,
+}
+
+impl Rung {
+    fn gain(&self) -> Gain {
+        Gain { name: self.name.clone(), iops: self.own[0].second, total: self.total.ratio }
+    }
+
+    fn row(&self) -> [String; 8] {
+        let [iops, mean, p99] = [0, 1, 2].map(|at| &self.own[at]);
+        let change = |effect: &Effect| format!("{:+.1} %", (effect.ratio - 1.0) * 100.0);
+        let interval = |effect: &Effect| {
+            format!("{:+.1} to {:+.1}", (effect.low - 1.0) * 100.0, (effect.high - 1.0) * 100.0)
+        };
+        [
+            self.name.clone(),
+            units::number(iops.second),
+            units::time(mean.second),
+            units::time(p99.second),
+            change(&iops.effect),
+            interval(&iops.effect),
+            change(&self.total),
+            iops.verdict(),
+        ]
+    }
+}
+
 /// The power, as it was said before the runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Power {
@@ -115,8 +162,8 @@ impl Power {
 pub struct Outcome {
     /// The load in words.
     pub load: String,
-    /// Name of the first arm, and of the second.
-    pub arms: [String; 2],
+    /// Names of the arms.
+    pub arms: Vec<String>,
     /// The machine and the cluster.
     pub facts: Vec<(String, String)>,
     /// The number that lots were drawn by.
@@ -125,22 +172,25 @@ pub struct Outcome {
     pub warm_up: usize,
     /// The power, as it was said before the runs.
     pub power: Power,
-    /// Blocks that count.
+    /// Blocks of runs.
     pub blocks: Vec<Block>,
-    /// Blocks that do not.
+    /// Runs that do not count: those beside which the cluster was at work are in no block, those that differ too much are.
     pub rejected: Vec<Rejected>,
-    /// Requests a second, mean latency, 99th percentile.
+    /// The last arm over the first: requests a second, mean latency, 99th percentile.
     pub metrics: Vec<Metric>,
+    /// Each arm but the first, over the one before; empty where there are two.
+    pub rungs: Vec<Rung>,
     /// The last run of each arm, as fio had it.
-    pub last: [Option<Measured>; 2],
+    pub last: Vec<Option<Measured>>,
 }
 
 impl Outcome {
-    pub(super) fn new(options: &Options, arms: [String; 2], facts: Vec<(String, String)>) -> Outcome {
+    pub(super) fn new(options: &Options, arms: Vec<String>, facts: Vec<(String, String)>) -> Outcome {
         let load: Load = options.load;
         let power = Power { wanted: options.detect, pairs_needed: 0, minutes: 0.0, pairs: 0 };
         Outcome {
             load: load.words(),
+            last: vec![None; arms.len()],
             arms,
             facts,
             seed: options.seed,
@@ -149,8 +199,50 @@ impl Outcome {
             blocks: Vec::new(),
             rejected: Vec::new(),
             metrics: Vec::new(),
-            last: [None, None],
+            rungs: Vec::new(),
         }
+    }
+
+    /// The name of the last arm.
+    pub(super) fn last_arm(&self) -> &str {
+        self.arms.last().map_or("", String::as_str)
+    }
+
+    /// The logarithm of one arm over another, of blocks in which each of both was alike twice.
+    pub(super) fn log_ratios(&self, arm: usize, over: usize, pick: fn(&Run) -> f64) -> Vec<f64> {
+        let limit = self.limit();
+        let is_alike = |block: &&Block| [arm, over].iter().all(|arm| block.spread(*arm) <= limit);
+        self.blocks.iter().filter(is_alike).map(|block| block.log_ratio(arm, over, pick)).collect()
+    }
+
+    /// The spread of two runs of one arm beyond which something else was at work, by all that were run. It knows nothing of the
+    /// difference of arms.
+    fn limit(&self) -> f64 {
+        let arms = 0..self.arms.len();
+        let spreads = self.blocks.iter().flat_map(|block| arms.clone().map(|arm| block.spread(arm)));
+        alike_limit(&spreads.collect::<Vec<_>>())
+    }
+
+    /// Blocks that count for every arm against the one before, and for the last against the first.
+    pub(super) fn counting(&self) -> usize {
+        let last = self.arms.len() - 1;
+        let pairs = (1..=last).map(|arm| (arm, arm - 1)).chain([(last, 0)]);
+        pairs.map(|(arm, over)| self.log_ratios(arm, over, |run| run.iops).len()).min().unwrap_or(0)
+    }
+
+    /// Runs of arms that were not alike.
+    pub(super) fn unlike(&self) -> Vec<Rejected> {
+        let limit = self.limit();
+        let of = |(block, number): (&Block, usize)| {
+            let why = |spread: f64| {
+                let share = |it: f64| (it.exp_m1() * 100.0).round();
+                format!("its two runs differ by {} %, and {} % is the limit", share(spread), share(limit))
+            };
+            let arms = (0..self.arms.len()).map(|arm| (arm, block.spread(arm)));
+            let unlike = arms.filter(|(_, spread)| *spread > limit);
+            unlike.map(|(arm, spread)| Rejected { block: number, arm, why: why(spread) }).collect::<Vec<_>>()
+        };
+        self.blocks.iter().zip(1..).flat_map(of).collect()
     }
 
     fn rows(&self) -> Vec<[String; 6]> {
@@ -173,8 +265,8 @@ impl Outcome {
     }
 
     fn heads(&self) -> [String; 6] {
-        let [first, second] = self.arms.clone();
-        [String::new(), first, second, "ratio".to_owned(), "95 %".to_owned(), "verdict".to_owned()]
+        let (first, last) = (self.arms[0].clone(), self.last_arm().to_owned());
+        [String::new(), first, last, "ratio".to_owned(), "95 %".to_owned(), "verdict".to_owned()]
     }
 
     fn table(&self) -> Table {
@@ -186,36 +278,51 @@ impl Outcome {
         table
     }
 
+    /// The gain of each rung, where there are several.
+    fn gains(&self) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+        let heads = ["added", "IOPS", "mean", "p99", "gain", "95 %", "in all", "verdict"];
+        let heads = heads.map(str::to_owned).to_vec();
+        (!self.rungs.is_empty()).then(|| (heads, self.rungs.iter().map(|it| it.row().to_vec()).collect()))
+    }
+
+    fn gain_table(&self) -> Option<Table> {
+        let (heads, rows) = self.gains()?;
+        let mut table = Table::new(heads.iter().map(String::as_str));
+        for row in rows {
+            table.row(row);
+        }
+        Some(table)
+    }
+
     /// For a terminal.
     pub fn text(&self) -> String {
-        format!("{}, {} pairs\n{}{}", self.load, self.blocks.len() * 2, self.table().text(), self.remarks())
+        let gains = self.gain_table().map_or_else(String::new, |table| format!("\n{}\n", table.text()));
+        let pairs = self.blocks.len() * 2;
+        format!("{}, {pairs} pairs\n{}\n{gains}{}", self.load, self.table().text(), self.remarks())
     }
 
     /// For a page.
     pub fn markdown(&self) -> String {
-        format!(
-            "{}, {} pairs.\n\n{}\n{}",
-            self.load,
-            self.blocks.len() * 2,
-            self.table().markdown(),
-            self.remarks()
-        )
+        let gains = self.gain_table().map_or_else(String::new, |table| format!("\n{}", table.markdown()));
+        let pairs = self.blocks.len() * 2;
+        format!("{}, {pairs} pairs.\n\n{}{gains}\n{}", self.load, self.table().markdown(), self.remarks())
     }
 
     fn remarks(&self) -> String {
         let mut text = format!("said before: {}\n", self.power.words());
         for it in &self.rejected {
-            text.push_str(&format!("block {} does not count: {}\n", it.block, it.why));
+            let arm = &self.arms[it.arm];
+            text.push_str(&format!("block {}, {arm}, does not count: {}\n", it.block, it.why));
         }
         text
     }
 
     /// A page with graphs.
     pub fn report(&self) -> Report {
-        let [first, second] = &self.arms;
-        let mut report = Report::new("Settings compared", &self.load, [first, second]);
+        let sides = [self.arms[0].as_str(), self.last_arm()];
+        let mut report = Report::new("Settings compared", &self.load, sides);
         report.facts.clone_from(&self.facts);
-        if let [Some(before), Some(after)] = &self.last {
+        if let [Some(before), .., Some(after)] = &self.last[..] {
             // Bars show medians of all runs; what else the page shows is of the last run of each arm.
             let median = |run: &Measured, second: bool| {
                 let mut run = run.clone();
@@ -244,6 +351,21 @@ impl Outcome {
             heads: self.heads().to_vec(),
             rows: self.rows().iter().map(|row| row.to_vec()).collect(),
         });
+        if let Some((heads, rows)) = self.gains() {
+            let first = Gain { name: self.arms[0].clone(), iops: self.metrics[0].first, total: 1.0 };
+            report.gains = [first].into_iter().chain(self.rungs.iter().map(Rung::gain)).collect();
+            report.listings.push(Listing {
+                title: "Gains rule by rule".to_owned(),
+                detail: format!(
+                    "Each row adds a rule to those above it. Gain: over the row above; in all: over {}. Of {} verdicts \
+                     together one in a hundred would find something in nothing.",
+                    self.arms[0],
+                    self.rungs.len()
+                ),
+                heads,
+                rows,
+            });
+        }
         report
     }
 }
@@ -254,13 +376,28 @@ mod tests {
 
     #[test]
     fn a_block_compares_arms_in_whichever_order_they_ran() {
-        let run = |is_second, iops| Run { is_second, iops, mean_ns: 1.0, p99_ns: 1.0, steal: 0.0, cut: 0 };
-        let abba =
-            Block { runs: vec![run(false, 100.0), run(true, 220.0), run(true, 180.0), run(false, 100.0)] };
-        let baab =
-            Block { runs: vec![run(true, 200.0), run(false, 100.0), run(false, 100.0), run(true, 198.0)] };
-        let of = |block: &Block| block.log_ratio(|run| run.iops);
+        let run = |arm, iops| Run { arm, iops, mean_ns: 1.0, p99_ns: 1.0, steal: 0.0, cut: 0 };
+        let abba = Block { runs: vec![run(0, 100.0), run(1, 220.0), run(1, 180.0), run(0, 100.0)] };
+        let baab = Block { runs: vec![run(1, 200.0), run(0, 100.0), run(0, 100.0), run(1, 198.0)] };
+        let of = |block: &Block| block.log_ratio(1, 0, |run| run.iops);
         assert!((of(&abba) - of(&baab)).abs() < 1e-9, "{} {}", of(&abba), of(&baab));
         assert!((of(&abba).exp() - 1.99).abs() < 0.01);
+    }
+
+    #[test]
+    fn an_even_drift_gains_no_rung_of_a_ladder_anything() {
+        let figures = |arm: usize, at: usize| Run {
+            arm,
+            iops: 100.0 * 1.01_f64.powi(at as i32),
+            mean_ns: 1.0,
+            p99_ns: 1.0,
+            steal: 0.0,
+            cut: 0,
+        };
+        let order = [0, 1, 2, 3, 3, 2, 1, 0];
+        let block = Block { runs: order.iter().zip(0..).map(|(arm, at)| figures(*arm, at)).collect() };
+        for arm in 1..4 {
+            assert!(block.log_ratio(arm, arm - 1, |run| run.iops).abs() < 1e-9, "{arm}");
+        }
     }
 }

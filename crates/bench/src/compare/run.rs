@@ -1,14 +1,15 @@
 //! The runs of a comparison.
 
+use super::arms::Arms;
 use super::field::Field;
 use super::judge::{Effect, FEWEST, blocks_for};
 use super::options::Options;
-use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run};
+use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};
 use crate::rng::SplitMix64;
 use crate::stats::median;
+use crate::units;
 use anyhow::{Result, anyhow, ensure};
 use loligo_ceph::commands::CommandClient;
-use loligo_tune::apply::{Side, Sides};
 use std::time::{Duration, Instant};
 
 /// Blocks by whose spread the number of all is planned.
@@ -17,30 +18,22 @@ const PILOT: usize = 4;
 const WARM_UPS: usize = 6;
 /// Two runs are alike if they differ by less than this share.
 const ALIKE: f64 = 0.1;
-/// The arms of a comparison.
-pub trait Arms {
-    /// Puts one in place, and waits until it acts.
-    ///
-    /// # Errors
-    /// If a value is refused or does not act, or after an interrupt.
-    fn put(&mut self, is_second: bool) -> Result<(), String>;
-}
+/// The time that the cluster has to finish work of its own before a run.
+const CALM: Duration = Duration::from_secs(120);
+/// The time between two looks at it.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// Of so many runs one may not count.
+const ONE_OF: usize = 3;
 
-impl Arms for Sides<'_> {
-    fn put(&mut self, is_second: bool) -> Result<(), String> {
-        self.side(if is_second { Side::After } else { Side::Before })
-    }
-}
-
-/// Compares both arms. `say` hears what is done.
+/// Compares arms of these names, two at least. `say` hears what is done.
 ///
 /// # Errors
-/// If a load or a change of arms fails, or after an interrupt, or if no number of blocks would be steady.
+/// If a load or a change of arms fails, or after an interrupt, or if too many runs do not count.
 pub fn run(
     options: &Options,
     client: &CommandClient,
     arms: &mut dyn Arms,
-    names: [String; 2],
+    names: &[String],
     say: &dyn Fn(&str),
 ) -> Result<Outcome> {
     let field = Field::new(options, client, say)?;
@@ -52,7 +45,7 @@ pub(crate) fn on(
     field: &Field<'_>,
     options: &Options,
     arms: &mut dyn Arms,
-    names: [String; 2],
+    names: &[String],
     say: &dyn Fn(&str),
 ) -> Result<Outcome> {
     let mut compare = Compare {
@@ -61,7 +54,7 @@ pub(crate) fn on(
         field,
         loads: 0,
         lots: SplitMix64::new(options.seed),
-        outcome: Outcome::new(options, names, field.facts()),
+        outcome: Outcome::new(options, names.to_vec(), field.facts()),
         say,
     };
     compare.warm_up()?;
@@ -86,8 +79,8 @@ impl Compare<'_, '_> {
     fn warm_up(&mut self) -> Result<()> {
         let mut last: Option<f64> = None;
         for count in 1..=WARM_UPS {
-            self.put(false)?;
-            let (run, _) = self.load(false)?;
+            self.put(0)?;
+            let (run, _) = self.load(0)?;
             self.outcome.warm_up = count;
             (self.say)(&format!("warm-up {count}: {:.0} IOPS", run.iops));
             let is_alike = last.is_some_and(|last| (run.iops / last - 1.0).abs() < ALIKE);
@@ -102,34 +95,29 @@ impl Compare<'_, '_> {
 
     fn blocks(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let mut number = 0;
         let mut wanted = PILOT;
         let mut is_planned = false;
-        while self.outcome.blocks.len() < wanted {
-            number += 1;
-            match self.block()? {
-                Ok(block) => self.outcome.blocks.push(block),
-                Err(why) => {
-                    (self.say)(&format!("block {number} does not count: {why}"));
-                    self.outcome.rejected.push(Rejected { block: number, why });
-                    let rejected = self.outcome.rejected.len();
-                    ensure!(
-                        rejected <= FEWEST + wanted / 2,
-                        "{rejected} of {number} blocks do not count, the last because {}: compare at a calmer time",
-                        self.outcome.rejected.last().map_or("", |it| it.why.as_str())
-                    );
-                }
+        while self.outcome.counting() < wanted {
+            let block = self.block()?;
+            self.outcome.blocks.push(block);
+            let (all, done) = (self.outcome.blocks.len(), self.outcome.counting());
+            for it in self.outcome.unlike().iter().filter(|it| it.block == all) {
+                (self.say)(&format!("block {all}: {} does not count: {}", self.outcome.arms[it.arm], it.why));
             }
-            if !is_planned && self.outcome.blocks.len() == PILOT {
+            ensure!(
+                all - done <= FEWEST + wanted / 2,
+                "{} of {all} blocks do not count, since runs of one arm differ too much: compare at a calmer time",
+                all - done
+            );
+            if !is_planned && done == PILOT {
                 is_planned = true;
-                wanted = self.plan(begun.elapsed().div_f64(number as f64));
+                wanted = self.plan(begun.elapsed().div_f64(all as f64));
             }
             if is_planned {
-                let [iops, ..] = self.effects();
+                let [iops, ..] = self.effects(self.outcome.arms.len() - 1, 0, 1);
                 (self.say)(&format!(
-                    "block {} of {wanted}: {} is {:.3} of {} so far ({:.3}-{:.3})",
-                    self.outcome.blocks.len(),
-                    self.outcome.arms[1],
+                    "block {done} of {wanted}: {} is {:.3} of {} so far ({:.3}-{:.3})",
+                    self.outcome.last_arm(),
                     iops.ratio,
                     self.outcome.arms[0],
                     iops.low,
@@ -137,14 +125,18 @@ impl Compare<'_, '_> {
                 ));
             }
         }
+        let unlike = self.outcome.unlike();
+        self.outcome.rejected.extend(unlike);
         Ok(())
     }
 
-    /// Says how many pairs the change needs that is to be seen, before they are run.
+    /// Says how many pairs the change needs that is to be seen, before they are run. The arm whose effect is least certain decides.
     fn plan(&mut self, each: Duration) -> usize {
-        let pilot: Vec<f64> =
-            self.outcome.blocks.iter().map(|block| block.log_ratio(|run| run.iops)).collect();
-        let needed = blocks_for(self.options.detect, &pilot);
+        let needed = (1..self.outcome.arms.len()).map(|arm| {
+            let pilot = self.outcome.log_ratios(arm, arm - 1, |run| run.iops);
+            blocks_for(self.options.detect, &pilot)
+        });
+        let needed = needed.max().unwrap_or(FEWEST);
         let affordable = (self.options.budget.as_secs_f64() / each.as_secs_f64().max(0.001)) as usize;
         let wanted = needed.min(affordable.max(FEWEST));
         self.outcome.power = Power {
@@ -157,64 +149,117 @@ impl Compare<'_, '_> {
         wanted
     }
 
-    /// Four runs in the order that the lot says; the reason why they do not count.
-    fn block(&mut self) -> Result<Result<Block, String>> {
-        let order = match self.lots.below(2) {
-            0 => [false, true, true, false],
-            _ => [true, false, false, true],
+    /// Each arm twice, up and down again or down and up again, as the lot says: ABBA and BAAB, where there are two. A drift that is even
+    /// within a block is the same for all arms.
+    fn block(&mut self) -> Result<Block> {
+        let up = 0..self.outcome.arms.len();
+        let order: Vec<usize> = match self.lots.below(2) {
+            0 => up.clone().chain(up.rev()).collect(),
+            _ => up.clone().rev().chain(up).collect(),
         };
         let mut runs = Vec::new();
-        for is_second in order {
-            self.put(is_second)?;
-            if let Some(why) = self.field.disturbed()? {
-                return Ok(Err(why));
-            }
-            let (run, why) = self.load(is_second)?;
-            if let Some(why) = why {
-                return Ok(Err(why));
+        for (at, arm) in order.iter().enumerate() {
+            let run = self.one(*arm)?;
+            if self.outcome.arms.len() > 2 {
+                (self.say)(&format!(
+                    "block {}, run {} of {}: {}: {} IOPS",
+                    self.outcome.blocks.len() + 1,
+                    at + 1,
+                    order.len(),
+                    self.outcome.arms[*arm],
+                    units::number(run.iops)
+                ));
             }
             runs.push(run);
         }
-        Ok(match self.field.disturbed()? {
-            Some(why) => Err(why),
-            None => Ok(Block { runs }),
-        })
+        Ok(Block { runs })
     }
 
-    fn put(&mut self, is_second: bool) -> Result<()> {
-        self.arms.put(is_second).map_err(|why| anyhow!(why))
+    /// A run that counts. One that does not is said, and run again.
+    fn one(&mut self, arm: usize) -> Result<Run> {
+        loop {
+            self.put(arm)?;
+            self.calm()?;
+            let (run, why) = self.load(arm)?;
+            let Some(why) = why.or(self.field.disturbed()?) else { return Ok(run) };
+            let block = self.outcome.blocks.len() + 1;
+            (self.say)(&format!("a run of block {block} does not count: {why}"));
+            self.outcome.rejected.push(Rejected { block, arm, why });
+            let (rejected, all) = (self.outcome.rejected.len(), self.loads as usize);
+            ensure!(
+                rejected <= FEWEST + all / ONE_OF,
+                "{rejected} of {all} runs do not count, the last because {}: compare at a calmer time",
+                self.outcome.rejected.last().map_or("", |it| it.why.as_str())
+            );
+        }
+    }
+
+    /// Waits until the cluster does nothing for itself.
+    fn calm(&mut self) -> Result<()> {
+        let deadline = Instant::now() + CALM;
+        let mut is_said = false;
+        while let Some(why) = self.field.disturbed()? {
+            ensure!(
+                Instant::now() < deadline,
+                "{why} for {} s: compare at a calmer time ('ceph osd set noscrub' keeps scrubs away)",
+                CALM.as_secs()
+            );
+            if !is_said {
+                (self.say)(&format!("waiting: {why}"));
+                is_said = true;
+            }
+            self.options.place.stop.check()?;
+            std::thread::sleep(BETWEEN);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, arm: usize) -> Result<()> {
+        self.arms.put(arm).map_err(|why| anyhow!(why))
     }
 
     /// One run, and the reason why it does not count.
-    fn load(&mut self, is_second: bool) -> Result<(Run, Option<String>)> {
+    fn load(&mut self, arm: usize) -> Result<(Run, Option<String>)> {
         self.loads += 1;
-        let (run, why, measured) = self.field.load(is_second, self.loads)?;
-        self.outcome.last[usize::from(is_second)] = Some(measured);
+        let (run, why, measured) = self.field.load(arm, self.loads)?;
+        self.outcome.last[arm] = Some(measured);
         Ok((run, why))
     }
 
-    fn effects(&self) -> [Effect; 3] {
+    /// IOPS, mean latency and 99th percentile of one arm over those of another, as one of `count` comparisons.
+    fn effects(&self, arm: usize, over: usize, count: usize) -> [Effect; 3] {
         let of = |pick: fn(&Run) -> f64| {
-            let blocks: Vec<f64> = self.outcome.blocks.iter().map(|block| block.log_ratio(pick)).collect();
-            Effect::of(&blocks, self.options.seed)
+            Effect::one_of(&self.outcome.log_ratios(arm, over, pick), self.options.seed, count)
         };
         [of(|run| run.iops), of(|run| run.mean_ns), of(|run| run.p99_ns)]
     }
 
-    fn judge(&mut self) {
-        let [iops, mean, p99] = self.effects();
-        let runs: Vec<&Run> = self.outcome.blocks.iter().flat_map(|block| &block.runs).collect();
+    fn metrics(&self, arm: usize, over: usize, count: usize) -> Vec<Metric> {
+        let [iops, mean, p99] = self.effects(arm, over, count);
         let metric = |name: &str, effect, is_rate, pick: fn(&Run) -> f64| {
-            let of = |is_second| {
-                let these = runs.iter().filter(|run| run.is_second == is_second);
-                median(&these.map(|run| pick(run)).collect::<Vec<_>>())
+            let of = |arm| {
+                let runs = self.outcome.blocks.iter().flat_map(|block| &block.runs);
+                median(&runs.filter(|run| run.arm == arm).map(pick).collect::<Vec<_>>())
             };
-            Metric { name: name.to_owned(), first: of(false), second: of(true), effect, is_rate }
+            Metric { name: name.to_owned(), first: of(over), second: of(arm), effect, is_rate }
         };
-        self.outcome.metrics = vec![
+        vec![
             metric("IOPS", iops, true, |run| run.iops),
             metric("mean latency", mean, false, |run| run.mean_ns),
             metric("p99", p99, false, |run| run.p99_ns),
-        ];
+        ]
+    }
+
+    fn judge(&mut self) {
+        let last = self.outcome.arms.len() - 1;
+        self.outcome.metrics = self.metrics(last, 0, 1);
+        if last < 2 {
+            return;
+        }
+        let rung = |arm: usize| {
+            let [total, ..] = self.effects(arm, 0, last);
+            Rung { name: self.outcome.arms[arm].clone(), own: self.metrics(arm, arm - 1, last), total }
+        };
+        self.outcome.rungs = (1..=last).map(rung).collect();
     }
 }

@@ -2,6 +2,7 @@
 
 mod bars;
 mod canvas;
+mod gains;
 mod percentiles;
 mod ramp;
 mod timeline;
@@ -106,6 +107,17 @@ pub struct Round {
     pub run: Measured,
 }
 
+/// A setting that was added to those before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// Its name.
+    pub name: String,
+    /// Requests a second with it and all before.
+    pub iops: f64,
+    /// Those over the requests a second without any.
+    pub total: f64,
+}
+
 /// One thing that was checked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Check {
@@ -141,6 +153,8 @@ pub struct Report {
     pub phases: Vec<Phase>,
     /// Rounds while the cache took in what was read; empty where that was not looked at.
     pub ramp: Vec<Round>,
+    /// Settings that were added one by one; empty where all were compared at once.
+    pub gains: Vec<Gain>,
     /// Other tables.
     pub listings: Vec<Listing>,
     /// The course of the phase that fills the cache.
@@ -159,6 +173,7 @@ struct Page<'a> {
     report: &'a Report,
     timeline: Option<String>,
     ramp: Option<String>,
+    gains: Option<String>,
     bars: String,
     percentiles: Vec<String>,
     all_passed: bool,
@@ -188,6 +203,7 @@ impl Report {
             report: self,
             timeline: self.timeline.as_ref().map(timeline::draw).transpose()?,
             ramp: (!self.ramp.is_empty()).then(|| ramp::draw(&self.ramp)).transpose()?,
+            gains: (!self.gains.is_empty()).then(|| gains::draw(&self.gains)).transpose()?,
             bars: bars::draw(&self.phases)?,
             percentiles: self.phases.iter().map(percentiles::draw).collect::<Result<_>>()?,
             all_passed: self.checks.iter().all(|check| check.passed),

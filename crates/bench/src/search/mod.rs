@@ -1,5 +1,6 @@
 //! A search for values of options that serve a load: trials by a Bayesian sampler, each against the default beside it.
 
+mod chooser;
 mod record;
 mod run;
 mod space;

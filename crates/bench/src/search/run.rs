@@ -1,19 +1,15 @@
 //! The trials of a search.
 
+use super::chooser::Chooser;
 use super::record::{Record, Trial};
-use super::space::{Choices, Space};
+use super::space::Space;
 use crate::compare::{self, Arms, Field, Options, Outcome};
 use crate::stats::median;
 use anyhow::{Result, anyhow, ensure};
 use loligo_ceph::commands::CommandClient;
-use loligo_tune::apply::{Side, Sides};
-use optimizer::parameter::{CategoricalParam, IntParam, Parameter};
-use optimizer::sampler::tpe::TpeSampler;
-use optimizer::{Direction, Study};
+use loligo_tune::apply::Sides;
 use serde::Serialize;
 
-/// Trials at random, before the sampler has something to go by.
-const AT_RANDOM: usize = 8;
 /// The share of trials that are looked at again, and the fewest and most of them.
 const AGAIN: (usize, usize, usize) = (4, 2, 5);
 /// Pairs of runs of each that is looked at again.
@@ -59,8 +55,8 @@ pub fn run(
     search.trials(record)?;
     let best = search.best_of(&record.trials)?;
     let names = ["default", "found"].map(str::to_owned);
-    let mut arms = Values { sides: search.sides, values: &best, is_second: None };
-    let verified = compare::on(&field, options, &mut arms, names, say)?;
+    let mut arms = Values { sides: search.sides, values: &best, is: None };
+    let verified = compare::on(&field, options, &mut arms, &names, say)?;
     let trials = record.trials.iter().filter(|it| it.failed.is_none()).count();
     Ok(Found { trials, values: best, verified })
 }
@@ -75,46 +71,18 @@ struct Search<'a, 'b, 'c> {
     say: &'a dyn Fn(&str),
 }
 
-/// A parameter of the sampler for an option.
-enum Dial {
-    Values(CategoricalParam<String>, Vec<String>),
-    Range(IntParam),
-}
-
 impl Search<'_, '_, '_> {
-    fn dials(&self) -> Vec<Dial> {
-        let dial = |it: &super::space::SpaceOption| match &it.choices {
-            Choices::Values { values } => {
-                Dial::Values(CategoricalParam::new(values.clone()).name(&it.name), values.clone())
-            }
-            Choices::Range { from, to, log } => {
-                let range = IntParam::new(*from, *to).name(&it.name);
-                Dial::Range(if *log { range.log_scale() } else { range })
-            }
-        };
-        self.space.options.iter().map(dial).collect()
-    }
-
     fn trials(&mut self, record: &mut Record) -> Result<()> {
-        let dials = self.dials();
-        let sampler = TpeSampler::builder().n_startup_trials(AT_RANDOM).seed(self.options.seed).build();
-        let sampler = sampler.map_err(|why| anyhow!("the sampler: {why}"))?;
-        let study: Study<f64> = Study::with_sampler(Direction::Maximize, sampler);
-        for known in record.trials.clone() {
-            self.replay(&study, &dials, &known)?;
+        let chooser = Chooser::new(self.space, self.options.seed)?;
+        for known in record.trials.iter().filter(|it| it.failed.is_none()) {
+            chooser.replay(&known.values, self.score(known))?;
         }
         if !record.trials.is_empty() {
             (self.say)(&format!("{} trials are in the record", record.trials.len()));
         }
         while record.trials.len() < self.limits.trials {
-            let mut asked = study.ask();
-            let values = dials.iter().map(|dial| match dial {
-                Dial::Values(param, _) => param.suggest(&mut asked),
-                Dial::Range(param) => param.suggest(&mut asked).map(|value| value.to_string()),
-            });
-            let values: Vec<String> =
-                values.collect::<Result<_, _>>().map_err(|why| anyhow!("the sampler: {why}"))?;
-            let trial = self.pair(values)?;
+            let choice = chooser.next()?;
+            let trial = self.pair(choice.values.clone())?;
             let number = record.trials.len() + 1;
             match &trial.failed {
                 Some(why) => (self.say)(&format!("trial {number}: {}: {why}", self.words(&trial.values))),
@@ -127,44 +95,9 @@ impl Search<'_, '_, '_> {
                     trial.p99
                 )),
             }
-            match trial.failed {
-                Some(_) => study.tell(asked, Err::<f64, _>("it does not count")),
-                None => study.tell(asked, Ok::<f64, &str>(self.score(&trial))),
-            }
+            chooser.tell(choice, trial.failed.is_none().then(|| self.score(&trial)));
             record.add(trial)?;
         }
-        Ok(())
-    }
-
-    /// Tells the sampler of a trial of the record.
-    fn replay(&self, study: &Study<f64>, dials: &[Dial], known: &Trial) -> Result<()> {
-        use optimizer::param::ParamValue;
-        if known.failed.is_some() {
-            return Ok(());
-        }
-        let mut values = std::collections::HashMap::new();
-        for (dial, value) in dials.iter().zip(&known.values) {
-            match dial {
-                Dial::Values(param, all) => {
-                    let at = all.iter().position(|it| it == value);
-                    let at =
-                        at.ok_or_else(|| anyhow!("the record has a value that the space has not: {value}"))?;
-                    values.insert(param.id(), ParamValue::Categorical(at));
-                }
-                Dial::Range(param) => {
-                    values.insert(param.id(), ParamValue::Int(value.parse()?));
-                }
-            }
-        }
-        study.enqueue(values);
-        let mut asked = study.ask();
-        for dial in dials {
-            match dial {
-                Dial::Values(param, _) => drop(param.suggest(&mut asked)),
-                Dial::Range(param) => drop(param.suggest(&mut asked)),
-            }
-        }
-        study.tell(asked, Ok::<f64, &str>(self.score(known)));
         Ok(())
     }
 
@@ -183,12 +116,12 @@ impl Search<'_, '_, '_> {
             p99: 0.0,
             failed: Some(why),
         };
-        self.sides.side(Side::Before).map_err(|why| anyhow!(why))?;
+        self.sides.put(0).map_err(|why| anyhow!(why))?;
         if let Some(why) = self.field.disturbed()? {
             return Ok(nothing(values, why));
         }
         self.loads += 1;
-        let (first, why, _) = self.field.load(false, self.loads)?;
+        let (first, why, _) = self.field.load(0, self.loads)?;
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }
@@ -198,7 +131,7 @@ impl Search<'_, '_, '_> {
             return Ok(nothing(values, why));
         }
         self.loads += 1;
-        let (second, why, _) = self.field.load(true, self.loads)?;
+        let (second, why, _) = self.field.load(1, self.loads)?;
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }
@@ -249,20 +182,21 @@ impl Search<'_, '_, '_> {
 struct Values<'a, 'b> {
     sides: &'a mut Sides<'b>,
     values: &'a [String],
-    is_second: Option<bool>,
+    /// The arm that is in place.
+    is: Option<usize>,
 }
 
 impl Arms for Values<'_, '_> {
-    fn put(&mut self, is_second: bool) -> Result<(), String> {
-        if self.is_second == Some(is_second) {
+    fn put(&mut self, arm: usize) -> Result<(), String> {
+        if self.is == Some(arm) {
             return Ok(());
         }
-        self.is_second = None;
-        match is_second {
-            true => self.sides.try_values(self.values)?,
-            false => self.sides.side(Side::Before)?,
+        self.is = None;
+        match arm {
+            0 => self.sides.put(0)?,
+            _ => self.sides.try_values(self.values)?,
         }
-        self.is_second = Some(is_second);
+        self.is = Some(arm);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! `loligo tune apply|rollback|history`: changes of a plan are made, and taken back.
 
+use super::by_name::by_name;
 use super::from::{From, PurposeArgs, connect, gather_from};
 use super::text;
 use crate::outcome::{Json, refuse, show};
@@ -44,6 +45,8 @@ const LONGEST_ORDER: u64 = 1 << 20;
   Look at what acts at once, and do it:
     loligo tune apply
     loligo tune apply --yes
+  An option that a search found, seen to act, and taken back by 'rollback':
+    loligo tune apply --set osd:bluestore_throttle_bytes=134217728 --yes
   One rule that needs a restart of OSDs, on three hosts:
     loligo tune apply --rule KV-27 --risk restart --host n1 --host n2 --host n3 --yes
 
@@ -55,6 +58,9 @@ pub(super) struct ApplyArgs {
     /// Apply this rule alone (any number) [default: all that --risk lets in]
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
+    /// Set this option of Ceph instead of what rules say, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
+    #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with = "rules")]
+    sets: Vec<String>,
     /// Rules named with --rule may make durability, recovery or security less
     #[arg(long, requires = "rules")]
     weaken: bool,
@@ -172,7 +178,7 @@ impl RiskArg {
             return Ok(());
         }
         refuse(format!(
-            "OSDs read {key} as they start: give --risk restart, and they are restarted between the arms"
+            "OSDs read {key} as they start: give --risk restart, and they are restarted one by one"
         ))
     }
 }
@@ -359,9 +365,13 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         let what = json!({"steps": [], "by_hand": [], "already": so, "done": false});
         return a.common.json.done(what, || out!("{}", text::so_already(&so)));
     }
-    let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
-    let (chosen, by_hand) = choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?;
     let hands = Hands { client: &client, hosts };
+    let (chosen, by_hand) = if a.sets.is_empty() {
+        let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
+        choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?
+    } else {
+        (by_name(&a.sets, a.common.risk, hands, facts)?, Vec::new())
+    };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;

@@ -3,20 +3,21 @@
 use super::apply::{
     Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all, uncompared,
 };
+use super::by_name::by_name;
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
 use crate::values;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use loligo_bench::bed::Place;
-use loligo_bench::compare::{self, Load, Options, Outcome};
+use loligo_bench::compare::{self, Ladder, Load, Options, Outcome};
 use loligo_bench::fio::Rw;
 use loligo_bench::rbd::Source;
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, choose, of_preset, price, steps};
-use loligo_tune::plan::{Change, Now, Plan};
-use loligo_tune::rules::{Observe, Preset, Rules, Target};
+use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Step, choose, of_preset, steps};
+use loligo_tune::plan::Plan;
+use loligo_tune::rules::{Preset, Rules};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -39,6 +40,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
   An article's default against its tuned arm, in a laboratory:
     loligo tune verify --preset article-bluestore --weaken --risk restart --pool rbd --yes \\
         --report article.html
+  The gain of each rule of a plan, one added to the other:
+    loligo tune verify --cumulative --risk restart --pool rbd --seconds 5 --budget 180 \\
+        --report gains.html --yes
   Nothing against nothing, to see the noise:
     loligo tune verify --same --pool rbd --yes")]
 pub(super) struct VerifyArgs {
@@ -54,6 +58,10 @@ pub(super) struct VerifyArgs {
     /// Change nothing: both arms are alike
     #[arg(long)]
     same: bool,
+    /// Add the rules one by one, or what --set says: each is compared with those before it, and all with none. Those that need a
+    /// restart of OSDs come last
+    #[arg(long, conflicts_with = "same")]
+    cumulative: bool,
     /// The change may make durability, recovery or security less while it is compared
     #[arg(long)]
     weaken: bool,
@@ -190,8 +198,8 @@ impl VerifyArgs {
             return Ok((Vec::new(), arms("the same".to_owned())));
         }
         if !self.sets.is_empty() {
-            let chosen = self.sets.iter().map(|text| self.by_hand(text, hands, prepared));
-            return Ok((chosen.collect::<Result<_>>()?, arms("changed".to_owned())));
+            let chosen = by_name(&self.sets, self.common.risk, hands, &prepared.facts)?;
+            return Ok((chosen, arms("changed".to_owned())));
         }
         if let Some(name) = &self.preset {
             return Ok((self.of_preset(name, prepared, rules)?, ["default", "tuned"].map(str::to_owned)));
@@ -212,30 +220,25 @@ impl VerifyArgs {
         Ok((chosen, arms("planned".to_owned())))
     }
 
-    fn by_hand(&self, text: &str, hands: Hands<'_>, prepared: &Prepared) -> Result<Chosen> {
-        let parts = text.split_once('=').and_then(|(place, value)| {
-            let (who, key) = place.rsplit_once(':')?;
-            (!who.is_empty() && !key.is_empty()).then_some((who, key, value))
-        });
-        let Some((who, key, value)) = parts else {
-            return refuse(format!("--set {text}: it is WHO:NAME=VALUE, as osd:osd_max_backfills=1"));
-        };
-        if !hands.knows(key).map_err(|why| anyhow!(why))? {
-            return refuse(format!("--set {text}: this release has no option {key}"));
+    /// The number of steps that each arm but the first has, and the names of all.
+    fn ladder(&self, steps: &[Step], arms: [String; 2]) -> (Vec<usize>, Vec<String>) {
+        if !self.cumulative || steps.is_empty() {
+            return (vec![steps.len()], arms.to_vec());
         }
-        let observe = if who.starts_with("client") { Observe::Image } else { Observe::Option };
-        let change = Change {
-            target: Target::Config,
-            who: who.to_owned(),
-            key: key.to_owned(),
-            now: Now::default(),
-            value: Some(value.to_owned()),
-            observe,
-        };
-        let risk =
-            price(&change, &prepared.facts).map_err(|why| Ended::refused(format!("--set {text}: {why}")))?;
-        self.common.risk.affords(key, risk)?;
-        Ok(Chosen::new("by hand", risk, change, &prepared.facts))
+        let name =
+            |step: &Step| if self.sets.is_empty() { step.rule.clone() } else { step.change.key.clone() };
+        let [first, _] = arms;
+        let (mut counts, mut names): (Vec<usize>, _) = (Vec::new(), vec![first]);
+        for (step, count) in steps.iter().zip(1..) {
+            match counts.last_mut().filter(|_| names.last() == Some(&name(step))) {
+                Some(last) => *last = count,
+                None => {
+                    counts.push(count);
+                    names.push(name(step));
+                }
+            }
+        }
+        (counts, names)
     }
 
     fn of_preset(&self, name: &str, prepared: &Prepared, rules: &Rules) -> Result<Vec<Chosen>> {
@@ -277,7 +280,10 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
         }
         _ => true,
     });
-    let chosen: Vec<Chosen> = chosen.collect();
+    let mut chosen: Vec<Chosen> = chosen.collect();
+    if a.cumulative {
+        chosen.sort_by_key(|it| !it.restarts.is_empty());
+    }
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
     if steps.is_empty() && !a.same {
         return refuse("all of this is so already: there is nothing to compare");
@@ -292,6 +298,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
             step.change.value.as_deref().unwrap_or("nothing")
         );
     }
+    let (counts, names) = a.ladder(&steps, arms);
     if !a.common.yes {
         return refuse(format!(
             "nothing was changed. With --yes {}, and {} values are changed back and forth",
@@ -305,7 +312,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let outcome = apply
         .compare(head, &steps, &path, |sides| {
-            compare::run(&options, &client, sides, arms, &|words| say!("{words}"))
+            let mut arms = Ladder::new(sides, &counts);
+            compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;
     write(a, &outcome)?;

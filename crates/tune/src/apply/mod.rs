@@ -35,6 +35,6 @@ pub use places::{Hands, wanted};
 pub use restart::{Restarts, Way};
 pub use rollback::{Back, Rollback};
 pub use run::{Apply, Ended, Watch, places, steps};
-pub use sides::{Side, Sides, Uncompared};
+pub use sides::{Sides, Uncompared};
 pub use step::{ByHand, Choice, Chosen, NoChoice, Step, choose, of_preset, place, price};
 pub use value::Value;

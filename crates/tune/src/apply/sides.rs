@@ -1,4 +1,4 @@
-//! Two sides of a comparison: what is there now, and what steps make of it. Both are put in place again and again.
+//! Sides of a comparison: what is there now, and what the first steps or all of them make of it. They are put in place again and again.
 
 use super::journal::{Entry, Head, Journal, now};
 use super::places::wanted;
@@ -6,20 +6,10 @@ use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
 use super::shared::{self, State};
 use super::step::Step;
+use super::value::Value;
 use crate::plan::Change;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
-
-/// A side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Side {
-    /// What was there.
-    Before,
-    /// What the steps make of it.
-    After,
-}
 
 /// Whoever watches, and does not interrupt.
 #[derive(Debug)]
@@ -57,24 +47,32 @@ pub struct Sides<'a> {
     journal: Journal,
     /// The cluster's copy of the run's state.
     state: State,
-    /// The side that is in place; nothing: a change of sides was cut.
-    is: Option<Side>,
+    /// The number of steps that are in place; nothing: a change was cut, or other values are there.
+    is: Option<usize>,
 }
 
 impl Sides<'_> {
-    /// Puts a side in place, and waits until it acts.
+    /// Puts the first `count` steps in place and none of the others, and waits until that acts. None of them: what was there.
     ///
     /// # Errors
     /// If a value is refused or does not act, the lock is lost, or after an interrupt.
-    pub fn side(&mut self, side: Side) -> Result<(), String> {
+    ///
+    /// # Panics
+    /// If there are fewer steps.
+    pub fn put(&mut self, count: usize) -> Result<(), String> {
         go_on(self.apply.lock, self.apply.watch)?;
-        self.change(side)
+        self.change(count)
+    }
+
+    /// The number of all steps.
+    pub fn count(&self) -> usize {
+        self.steps.len()
     }
 
     /// Puts other values at the places of the steps, in their order.
     ///
     /// # Errors
-    /// As [`Sides::side`].
+    /// As [`Sides::put`].
     pub fn try_values(&mut self, values: &[String]) -> Result<(), String> {
         go_on(self.apply.lock, self.apply.watch)?;
         let with = |(step, value): (&Step, &String)| {
@@ -87,34 +85,42 @@ impl Sides<'_> {
             self.note(&Entry::Trying(step.number, step.change.value.clone()))?;
         }
         self.is = None;
-        self.make(&steps, false)
+        let values = steps.into_iter().map(|step| {
+            let value = wanted(&step.change);
+            (step, value, false)
+        });
+        self.make(&values.collect::<Vec<_>>())
     }
 
-    fn change(&mut self, side: Side) -> Result<(), String> {
-        if self.is == Some(side) {
+    fn change(&mut self, count: usize) -> Result<(), String> {
+        if self.is == Some(count) {
             return Ok(());
         }
+        // Of a change that was cut nothing is known: each step is made or taken back.
+        let (made, undone) = match self.is {
+            Some(is) if is <= count => (&self.steps[is..count], &self.steps[..0]),
+            Some(is) => (&self.steps[..0], &self.steps[count..is]),
+            None => (&self.steps[..count], &self.steps[count..]),
+        };
         self.is = None;
-        match side {
-            Side::After => self.make(self.steps, false)?,
-            Side::Before => self.make(&self.steps.iter().rev().map(before).collect::<Vec<_>>(), true)?,
-        }
-        self.is = Some(side);
+        let undone = undone.iter().rev().map(|step| (before(step), step.before.clone(), true));
+        let made = made.iter().map(|step| (step.clone(), wanted(&step.change), false));
+        self.make(&undone.chain(made).collect::<Vec<_>>())?;
+        self.is = Some(count);
         Ok(())
     }
 
-    /// Puts the values of steps; `back` if they are what was there.
-    fn make(&mut self, steps: &[Step], back: bool) -> Result<(), String> {
+    /// Puts values of steps; true: it is what was there.
+    fn make(&mut self, all: &[(Step, Value, bool)]) -> Result<(), String> {
         let apply = self.apply;
-        for step in steps {
-            let value = if back { step.before.clone() } else { wanted(&step.change) };
-            let put = apply.hands.put(&step.change, &value, !back);
+        for (step, value, is_back) in all {
+            let put = apply.hands.put(&step.change, value, !is_back);
             put.map_err(|why| format!("{}: {why}", step.place()))?;
             if step.restarts.is_empty() {
                 apply.act(step)?;
             }
         }
-        let late = steps.iter().filter(|step| !step.restarts.is_empty());
+        let late = all.iter().map(|(step, ..)| step).filter(|step| !step.restarts.is_empty());
         let osds: BTreeSet<i64> = late.clone().flat_map(|step| step.restarts.iter().copied()).collect();
         // What was there is put back also after an interrupt.
         let watch = Steadfast(apply.watch);
@@ -132,7 +138,7 @@ impl Sides<'_> {
 
     /// Puts back what was there, also after an interrupt.
     fn back(&mut self) -> Result<(), String> {
-        self.change(Side::Before)?;
+        self.change(0)?;
         for step in self.steps {
             self.note(&Entry::Undone(step.number, None))?;
         }
@@ -141,7 +147,7 @@ impl Sides<'_> {
 }
 
 impl Apply<'_> {
-    /// Has `body` compare both sides. All steps count as begun from the first moment, and what was there is put back in the end.
+    /// Has `body` compare sides. All steps count as begun from the first moment, and what was there is put back in the end.
     ///
     /// # Errors
     /// If nothing was begun, `body` fails, or what was there cannot be put back.
@@ -155,7 +161,7 @@ impl Apply<'_> {
         let run = head.run.clone();
         let doing: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
         let (journal, _, state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;
-        let mut sides = Sides { apply: self, steps, journal, state, is: Some(Side::Before) };
+        let mut sides = Sides { apply: self, steps, journal, state, is: Some(0) };
         let said = body(&mut sides);
         if let Err(why) = sides.back() {
             return Err(Uncompared::NotBack(why, run));

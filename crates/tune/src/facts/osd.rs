@@ -36,6 +36,8 @@ pub struct Osd {
     pub release: Option<i64>,
     /// Its version: `18.2.7`.
     pub version: Option<String>,
+    /// The build type of its program, `RelWithDebInfo`; nothing: its version text does not say (before 20).
+    pub build_type: Option<String>,
     /// `bluestore`.
     pub objectstore: Option<String>,
     /// The size of its store.

@@ -16,7 +16,10 @@ pub fn join(facts: &mut Facts, reports: Vec<HostReport>) {
         let here = facts.osds.iter().filter(|osd| osd.host == name);
         // Without a cluster they are those of the one that runs there.
         let fsid = facts.cluster.fsid.clone().or_else(|| Some(report.processes.first()?.fsid.clone()));
-        report.host.osds = here.map(|osd| osd.id).collect();
+        report.host.osds = here.clone().map(|osd| osd.id).collect();
+        if let Some(ceph) = &mut report.host.ceph {
+            ceph.build_type = here.filter_map(|osd| osd.build_type.clone()).next();
+        }
         for process in
             std::mem::take(&mut report.processes).into_iter().filter(|it| Some(&it.fsid) == fsid.as_ref())
         {
@@ -132,7 +135,7 @@ fn enter(osd: &mut Osd, process: OsdProcess) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Behind, Cache, Cluster, Disk, Host, Nic};
+    use crate::facts::{Behind, Cache, CephBuild, Cluster, Disk, Host, Nic};
     use crate::gather::subnets::Subnet;
 
     #[test]
@@ -147,13 +150,15 @@ mod tests {
             osds: vec![osd(0, "n1", "sdb"), osd(1, "n1", "sdc"), osd(2, "n2", "sdb")],
             ..Facts::default()
         };
+        facts.osds[1].build_type = Some("Debug".into());
         let report = HostReport {
-            host: Host { name: "n1".into(), ..Host::default() },
+            host: Host { name: "n1".into(), ceph: Some(CephBuild::default()), ..Host::default() },
             disks: vec![Disk { name: "sdb".into(), host: "n1".into(), ..Disk::default() }],
             ..HostReport::default()
         };
         join(&mut facts, vec![report]);
         assert_eq!(facts.hosts[0].osds, [0, 1]);
+        assert_eq!(facts.hosts[0].ceph.as_ref().and_then(|it| it.build_type.as_deref()), Some("Debug"));
         assert_eq!(facts.disks[0].osds, [0]);
         assert_eq!(facts.unseen.iter().map(|it| it.what.as_str()).collect::<Vec<_>>(), ["host n2"]);
     }

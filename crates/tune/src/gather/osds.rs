@@ -52,6 +52,7 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
         rotational: is("rotational"),
         release: version.as_deref().and_then(major),
         version,
+        build_type: text("ceph_version").as_deref().and_then(build_type),
         objectstore: text("osd_objectstore"),
         bytes: number("bluestore_bdev_size"),
         db: is("bluefs_dedicated_db").map(|separate| Database {
@@ -68,6 +69,12 @@ fn of_metadata(id: i64, said: &Value) -> Osd {
         created: text("ceph_version_when_created").map(|version| major(&version).unwrap_or(0)),
         ..Osd::default()
     }
+}
+
+/// The build type in `ceph version 20.2.4 (...) tentacle (stable - RelWithDebInfo)`.
+fn build_type(version: &str) -> Option<String> {
+    let (_, named) = version.strip_suffix(')')?.rsplit_once(" - ")?;
+    Some(named.to_owned())
 }
 
 /// The first address of `[v2:10.0.0.1:6802/7,v1:10.0.0.1:6803/7]`.
@@ -250,6 +257,14 @@ mod tests {
     fn a_host_is_named_without_its_domain() {
         let osd = of_metadata(3, &json!({"hostname": "n1.example.org", "ceph_version_short": "18.2.7"}));
         assert_eq!((osd.host.as_str(), osd.release), ("n1", Some(18)));
+    }
+
+    #[test]
+    fn a_version_text_names_the_build_since_release_20() {
+        let of = |said: &str| of_metadata(3, &json!({"ceph_version": said})).build_type;
+        let new = "ceph version 20.2.4 (7f79) tentacle (stable - RelWithDebInfo)";
+        assert_eq!(of(new).as_deref(), Some("RelWithDebInfo"));
+        assert_eq!(of("ceph version 18.2.7 (6b0e) reef (stable)"), None);
     }
 
     #[test]
