@@ -16,7 +16,7 @@ written() {
 }
 read_back() { must fio $with "$@" --verify=crc32c --verify_only=1 --verify_fatal=1; }
 
-# value FIELD FILE: a field of facts in JSON, the first of that name.
+# field NAME FILE: a field of facts in JSON, the first of that name.
 field() { grep -o "\"$1\": *[^,}]*" $2 | head -n 1 | sed 's/^[^:]*: *//; s/"//g'; }
 
 same "the kernel's pages" 16384 "$(getconf PAGESIZE)"
@@ -39,7 +39,8 @@ killed
 umount -l $M 2>/dev/null
 put fuse:$M
 read_back --direct=1
-must fio --name=s --filename=$M/vol --ioengine=psync --rw=randrw --bs=4k --size=4m --offset=32m --direct=1 --verify=crc32c --verify_fatal=1
+must fio --name=s --filename=$M/vol --ioengine=psync --rw=randrw --bs=4k --size=4m --offset=32m --direct=1 \
+    --verify=crc32c --verify_fatal=1
 stopped
 echo "ok: fuse, direct requests of 4 KiB: killed, started, verified"
 
@@ -58,7 +59,8 @@ written $D io_uring --direct=1 --iodepth=16
 killed
 put ublk:vol
 read_back --direct=1
-must fio --name=s --filename=$D --ioengine=libaio --rw=randrw --bs=512 --size=1m --offset=64m --direct=1 --iodepth=8 --verify=crc32c --verify_fatal=1
+must fio --name=s --filename=$D --ioengine=libaio --rw=randrw --bs=512 --size=1m --offset=64m --direct=1 --iodepth=8 \
+    --verify=crc32c --verify_fatal=1
 must mkfs.ext4 -q -b 4096 $D
 must mount $D /mnt
 written /mnt/file mmap
