@@ -27,7 +27,7 @@ test-vm: ## ublk, the kernel's own caches, and fences on LIO in a small virtual 
 test-releases: ## the RBD, OSD and tuner suites on Ceph 18.2 and 20.2, in roots of Debian 13 and sid (root; FILTER=name, SUITES=rbd)
 	@scripts/test-releases.sh
 
-test-aarch64: ## the program built for aarch64, and the tests of block, cache and sim under qemu-user (LOLIGO_SEEDS=N)
+test-aarch64: ## the program built for aarch64, and tests of block, cache and sim under qemu-user (LOLIGO_SEEDS=N); LOLIGO_LONG=1: pages of 16 KiB, too
 	@mkdir -p $(or $(CARGO_TARGET_DIR),target); scripts/test-aarch64.sh | tee $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log; \
 	awk -f scripts/tally.awk $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log
 

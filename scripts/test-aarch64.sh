@@ -4,6 +4,8 @@
 # skipped. With `short` as its argument it is a step of scripts/test.sh, which counts: the tests alone, since the program has ten times
 # as much to compile.
 #
+#   LOLIGO_LONG=1         boots Debian's kernel with pages of 16 KiB under qemu-system-aarch64, too, and serves volumes and an OSD there
+#                         (a Debian 13 for aarch64 with Ceph, 250 MB, is unpacked below the target directory, once)
 #   LOLIGO_SEEDS=2000     seeds of the simulation (40 without it)
 #   AARCH64_MINUTES=60    the most that the tests may take once compiled (20 without it)
 set -uo pipefail
@@ -46,7 +48,17 @@ if [ "${1:-}" = short ]; then
 else
     # The profile of tests, so that what both need is compiled once.
     cargo build "${lock[@]}" --profile test --target "$target" -p loligo || echo "FAILED STEP: build for aarch64"
-    qemu-aarch64 -L "$root" "$(target_dir)/$target/debug/loligo" --version || echo "FAILED STEP: loligo --version on aarch64"
+    program=$(realpath "$(target_dir)")/$target/debug/loligo
+    qemu-aarch64 -L "$root" "$program" --version || echo "FAILED STEP: loligo --version on aarch64"
+    if [ "${LOLIGO_LONG:-}" = 1 ]; then
+        need qemu-system-arm qemu-utils e2fsprogs xz-utils || say "Going on without: pages of 16 KiB will be skipped."
+        # The tests run here, by the libraries of this machine.
+        LOLIGO_AARCH64_BIN=$program env -u PKG_CONFIG_ALLOW_CROSS -u PKG_CONFIG_SYSROOT_DIR -u PKG_CONFIG_LIBDIR \
+            cargo test "${lock[@]}" -p loligo-tests --test vm arm:: -- --nocapture
+        case $? in 0 | 101) ;; *) echo "FAILED STEP: pages of 16 KiB on aarch64" ;; esac
+    else
+        echo "SKIPPED STEP: aarch64: pages of 16 KiB: LOLIGO_LONG=1 make test-aarch64"
+    fi
 fi
 
 # Not among them: `clock` and the simulations other than of crashes, which take many minutes here and ask nothing of a processor that

@@ -36,6 +36,11 @@ pub fn program() -> &'static Path {
     })
 }
 
+/// The program for aarch64, which `LOLIGO_AARCH64_BIN` names; `scripts/test-aarch64.sh` builds it.
+pub fn aarch64_program() -> Option<PathBuf> {
+    std::env::var_os("LOLIGO_AARCH64_BIN").map(PathBuf::from).filter(|path| path.exists())
+}
+
 /// The parts of a volume, and how it is served.
 #[derive(Debug, Clone)]
 pub struct Volume {

@@ -3,6 +3,8 @@
 modprobe ext4
 mkdir -p /system
 mount -t ext4 $ROOT /system || { echo "=== exit 97"; poweroff -f; }
+# One that was unpacked alone has no shell and little else.
+[ -e /system/bin/sh ] || chroot /system /bin/busybox --install -s /usr/bin 2>/dev/null
 mkdir -p /run/vm
 cp -r /script.sh /lib/prelude.sh /files/* /run/vm
 cat >/run/vm/run <<'END'

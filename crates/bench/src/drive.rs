@@ -110,7 +110,8 @@ impl<W: World> Driver<W> {
     }
 }
 
-fn cpu_seconds() -> f64 {
+/// Time that this thread has had of a processor.
+pub(crate) fn cpu_seconds() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }

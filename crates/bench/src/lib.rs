@@ -4,6 +4,7 @@ pub mod bed;
 pub mod cliff;
 pub mod compare;
 mod cpu;
+pub mod crc;
 pub mod demo;
 mod direct_disk;
 mod drive;

@@ -30,7 +30,7 @@ mod volume;
 
 pub use buf::{Buf, Shared, alignment};
 pub use config_key::{ConfigKey, keys};
-pub use crc::{crc32c, crc32c_append};
+pub use crc::{Crc32cCode, crc32c, crc32c_append, crc32c_code};
 pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
 pub use file::{

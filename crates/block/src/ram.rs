@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 const GIVE_BACK: usize = 1 << 20;
 
 /// From this length on, writes go past the processor's caches.
+#[cfg(target_arch = "x86_64")]
 const STREAM: usize = 4096;
 
 /// Cache lines that [`RamDevice::expect`] asks for: enough to start the processor's own prefetcher.

@@ -1,6 +1,7 @@
 //! A small Debian 12 with systemd, LVM and Ceph, as a disk of the machine: made once from Debian's archive
 //! and never written to again. The writes of a machine go into a file over it.
 
+use super::arm;
 use super::kernel::{Kernel, cache_dir, output};
 use crate::skip::{installed, root};
 use anyhow::{Context, Result, anyhow};
@@ -34,15 +35,33 @@ impl Root {
     /// # Errors
     /// If it cannot be made.
     pub fn new(dir: &Path, boots: bool) -> Result<Root> {
+        Root::over(ready()?, dir, boots)
+    }
+
+    /// A new one for aarch64, of Debian 13, its writes in `dir`. The script is the only thing that runs.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn arm(dir: &Path) -> Result<Root> {
+        Root::over(&arm::ready()?.image, dir, false)
+    }
+
+    fn over(base: &Path, dir: &Path, boots: bool) -> Result<Root> {
         let image = dir.join("root.qcow2");
         let mut make = Command::new("qemu-img");
-        make.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(ready()?).arg(&image);
+        make.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(base).arg(&image);
         output(&mut make)?;
         Ok(Root { image, boots })
     }
 
     /// The reason why there can be none here, for a person to read.
     pub fn missing() -> Option<String> {
+        // Whether the archive answers is known when it is asked: that takes a minute, once.
+        Root::lacks_tools().or_else(|| ready().err().map(|why| format!("no Debian for the machine: {why:#}")))
+    }
+
+    /// The reason why no root can be made here, whatever the archive has.
+    pub(super) fn lacks_tools() -> Option<String> {
         for (program, package) in
             [("mmdebstrap", "mmdebstrap"), ("qemu-img", "qemu-utils"), ("mkfs.ext4", "e2fsprogs")]
         {
@@ -53,8 +72,7 @@ impl Root {
         if !root() {
             return Some("only root can make a Debian root file system".to_owned());
         }
-        // Whether the archive answers is known when it is asked: that takes a minute, once.
-        ready().err().map(|why| format!("no Debian for the machine: {why:#}"))
+        None
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Plan;
 use super::archive::Archive;
 use super::kernel::{Kernel, cache_dir};
-use crate::server::program;
+use super::platform::Platform;
+use crate::server::{aarch64_program, program};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -47,6 +48,8 @@ const NEWEST_MODULES: [&str; 10] = [
     "nvme-core",
     "nvme-loop",
 ];
+/// The same on aarch64. Programs lie on its disk alone.
+const ARM_MODULES: [&str; 5] = ["virtio_blk", "ext4", "ublk_drv", "loop", "crc32c_generic"];
 /// Programs of packages that are not installed, by their places.
 const UNPACKED: [&str; 3] = ["usr/sbin/make-bcache", "usr/sbin/bcache-super-show", "sbin/iscsistart"];
 /// The first program: sets up everything a program may expect, then runs the script.
@@ -76,7 +79,7 @@ poweroff -f
 
 /// Writes the image of a machine that does what `plan` says to `to`.
 pub(super) fn image(kernel: &Kernel, plan: &Plan, to: &Path) -> Result<()> {
-    let base = base(kernel, plan.newest)?;
+    let base = base(kernel, plan.platform)?;
     std::fs::copy(base, to)?;
     let file = File::options().append(true).open(to)?;
     // The kernel unpacks one archive after the other.
@@ -92,7 +95,7 @@ pub(super) fn image(kernel: &Kernel, plan: &Plan, to: &Path) -> Result<()> {
     }
     for path in &plan.programs {
         let name = path.file_name().context("a program has a name")?.to_string_lossy();
-        archive.file(&format!("bin/{name}"), &stripped(path, to)?)?;
+        archive.file(&format!("bin/{name}"), &stripped(path, to, plan.platform)?)?;
         libraries(&mut archive, path, Path::new("/"), &mut done)?;
     }
     if let Some(root) = &plan.root {
@@ -100,16 +103,21 @@ pub(super) fn image(kernel: &Kernel, plan: &Plan, to: &Path) -> Result<()> {
         let head = format!("ROOT=/dev/vd{disk} BOOTS={}\n", u8::from(root.boots));
         archive.bytes("lib/root.sh", (head + include_str!("../../vm/root.sh")).as_bytes())?;
     }
-    archive.file("bin/loligo", &stripped(program(), to)?)?;
-    libraries(&mut archive, program(), Path::new("/"), &mut done)?;
+    if plan.platform == Platform::Arm16k {
+        let program = aarch64_program().context("LOLIGO_AARCH64_BIN names no program")?;
+        archive.file("bin/loligo", &stripped(&program, to, plan.platform)?)?;
+    } else {
+        archive.file("bin/loligo", &stripped(program(), to, plan.platform)?)?;
+        libraries(&mut archive, program(), Path::new("/"), &mut done)?;
+    }
     archive.end()?;
     Ok(())
 }
 
 /// `program` without what only a debugger reads, which is most of it.
-fn stripped(program: &Path, beside: &Path) -> Result<PathBuf> {
+fn stripped(program: &Path, beside: &Path, platform: Platform) -> Result<PathBuf> {
     let to = beside.with_file_name("stripped");
-    let strip = Command::new("strip").arg("-o").arg(&to).arg(program).status();
+    let strip = Command::new(platform.strip()).arg("-o").arg(&to).arg(program).status();
     if !strip.is_ok_and(|s| s.success()) {
         std::fs::copy(program, &to)?;
     }
@@ -117,13 +125,16 @@ fn stripped(program: &Path, beside: &Path) -> Result<PathBuf> {
 }
 
 /// Everything that stays the same from run to run.
-fn base(kernel: &Kernel, newest: bool) -> Result<PathBuf> {
-    let wanted: &[&str] = if newest { &NEWEST_MODULES } else { &MODULES };
+fn base(kernel: &Kernel, platform: Platform) -> Result<PathBuf> {
+    let (name, wanted): (_, &[&str]) = match platform {
+        Platform::X86 => ("base", &MODULES),
+        Platform::X86Newest => ("newest", &NEWEST_MODULES),
+        Platform::Arm16k => ("arm", &ARM_MODULES),
+    };
     let mark_text = format!("{}\n{PROGRAMS:?}\n{UNPACKED:?}\n{wanted:?}\n1", kernel.version);
-    let name = if newest { "newest" } else { "base" };
     let (path, mark) = (cache_dir().join(format!("{name}.cpio")), cache_dir().join(format!("{name}.txt")));
-    // Programs are Debian 12's, whatever the kernel. It takes the same lock.
-    let unpacked = &Kernel::get()?.root;
+    // Programs are Debian 12's, whatever the kernel of x86-64. It takes the same lock.
+    let unpacked = if platform == Platform::Arm16k { &kernel.root } else { &Kernel::get()?.root };
     let lock = File::create(cache_dir().join("lock"))?;
     lock.lock()?;
     if path.exists() && std::fs::read_to_string(&mark).is_ok_and(|m| m == mark_text) {
@@ -140,22 +151,32 @@ fn base(kernel: &Kernel, newest: bool) -> Result<PathBuf> {
     archive.link("etc/mtab", "/proc/mounts")?;
     archive.bytes("etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")?;
     archive.bytes("etc/group", b"root:x:0:\n")?;
-    let mut done = BTreeSet::new();
-    archive.file("bin/busybox", &found("busybox").context("busybox is missing")?)?;
-    for name in PROGRAMS {
-        let Some(path) = found(name) else { continue };
-        archive.file(&format!("usr/sbin/{name}"), &path)?;
-        libraries(&mut archive, &path, Path::new("/"), &mut done)?;
-    }
-    for place in UNPACKED {
-        let (path, name) = (unpacked.join(place), place.rsplit('/').next().unwrap_or(place));
-        archive.file(&format!("usr/sbin/{name}"), &path)?;
-        libraries(&mut archive, &path, unpacked, &mut done)?;
+    if platform == Platform::Arm16k {
+        archive.file("bin/busybox", &unpacked.join("usr/bin/busybox"))?;
+    } else {
+        programs(&mut archive, unpacked)?;
     }
     modules(&mut archive, kernel, wanted)?;
     archive.end()?;
     std::fs::write(mark, mark_text)?;
     Ok(path)
+}
+
+/// Programs of this machine, and of packages below `unpacked`.
+fn programs<W: Write>(archive: &mut Archive<W>, unpacked: &Path) -> Result<()> {
+    let mut done = BTreeSet::new();
+    archive.file("bin/busybox", &found("busybox").context("busybox is missing")?)?;
+    for name in PROGRAMS {
+        let Some(path) = found(name) else { continue };
+        archive.file(&format!("usr/sbin/{name}"), &path)?;
+        libraries(archive, &path, Path::new("/"), &mut done)?;
+    }
+    for place in UNPACKED {
+        let (path, name) = (unpacked.join(place), place.rsplit('/').next().unwrap_or(place));
+        archive.file(&format!("usr/sbin/{name}"), &path)?;
+        libraries(archive, &path, unpacked, &mut done)?;
+    }
+    Ok(())
 }
 
 fn found(program: &str) -> Option<PathBuf> {

@@ -56,7 +56,8 @@ impl Kernel {
         kernel.as_ref().map_err(|e| anyhow!("{e}"))
     }
 
-    fn unpacked(root: PathBuf) -> Result<Kernel> {
+    /// The one whose packages were unpacked into `root`.
+    pub(super) fn unpacked(root: PathBuf) -> Result<Kernel> {
         // Debian 14 has /lib in /usr alone, and the image with the modules.
         let (old, new) = (root.join("lib/modules"), root.join("usr/lib/modules"));
         let all = if old.exists() { old } else { new };

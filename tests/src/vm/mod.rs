@@ -1,31 +1,34 @@
-//! A small virtual machine with Debian's kernel 6.12: what needs modules that the machine under the tests need not have.
+//! A small virtual machine with a kernel of Debian: what needs modules, or pages, that the machine under the tests need not have.
 //!
 //! The machine boots from memory: busybox, the modules and programs that the tests name, the `loligo`
 //! program, and a script, which is what it runs. The script's output arrives here line by line; its last line
 //! carries its status.
 
 mod archive;
+mod arm;
 mod debian;
 mod files;
 mod kernel;
+mod platform;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 pub use debian::Root;
 pub use kernel::Kernel;
+pub use platform::Platform;
 
 /// The line that ends the output of a script.
 const END: &str = "=== exit ";
-/// The emulated processor: one with an instruction for checksums, and without the wide registers and carry-less
-/// multiplications that look fast to a program and are the slowest of all when emulated.
-const CPU: &str = "Nehalem";
+/// Of the kernel, beside its console.
+const OPTIONS: &str = "quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on \
+                       systemd.getty_auto=no systemd.show_status=1";
 /// One machine at a time: each has two processors, emulated, and figures are taken in some.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -72,8 +75,8 @@ pub struct Plan {
     pub memory: u32,
     /// A whole system to run it in, as the last disk.
     pub root: Option<Root>,
-    /// Debian's newest kernel instead of 6.12, with the modules of targets.
-    pub newest: bool,
+    /// Its processor and its kernel.
+    pub platform: Platform,
     /// Files for it, by their names in `/run/vm`; those in `units` are units that systemd starts.
     pub files: Vec<(String, PathBuf)>,
     /// Programs of this build, in `/bin` there.
@@ -121,17 +124,18 @@ impl Outcome {
     }
 }
 
+/// The first of `programs` that is not here, with the package that has it, for a person to read.
+fn lacking(programs: &[(&str, &str)]) -> Option<String> {
+    let (program, package) = programs.iter().find(|(program, _)| !crate::skip::installed(program))?;
+    Some(format!("{program} is missing (apt-get install {package})"))
+}
+
 /// The reason why there can be no machine here, for a person to read.
 pub fn missing() -> Option<String> {
-    for (program, package) in [
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("busybox", "busybox-static"),
-        ("fio", "fio"),
-        ("xz", "xz-utils"),
-    ] {
-        if !crate::skip::installed(program) {
-            return Some(format!("{program} is missing (apt-get install {package})"));
-        }
+    let emulator = Platform::X86.emulator();
+    let why = lacking(&[emulator, ("busybox", "busybox-static"), ("fio", "fio"), ("xz", "xz-utils")]);
+    if why.is_some() {
+        return why;
     }
     if cfg!(not(target_arch = "x86_64")) {
         return Some("the machine is an x86-64 one, and runs this program".to_owned());
@@ -144,6 +148,21 @@ pub fn newest_missing() -> Option<String> {
     missing().or_else(|| Kernel::newest().err().map(|why| format!("{why:#}")))
 }
 
+/// The reason why there can be no machine for aarch64 here, for a person to read.
+pub fn arm_missing() -> Option<String> {
+    if crate::server::aarch64_program().is_none() {
+        return Some(
+            "LOLIGO_AARCH64_BIN names no program: make test-aarch64 builds one, and sets it".to_owned(),
+        );
+    }
+    let compiler = (Platform::Arm16k.strip(), "gcc-aarch64-linux-gnu");
+    lacking(&[Platform::Arm16k.emulator(), compiler, ("xz", "xz-utils")]).or_else(|| {
+        // Whether the archive answers is known when it is asked: that takes two minutes, once.
+        Root::lacks_tools()
+            .or_else(|| arm::ready().err().map(|why| format!("no Debian for aarch64: {why:#}")))
+    })
+}
+
 impl Vm {
     /// Boots.
     ///
@@ -151,7 +170,11 @@ impl Vm {
     /// If there is no kernel, or qemu does not start.
     pub fn boot(plan: &Plan) -> Result<Vm> {
         let alone = ALONE.lock();
-        let kernel = if plan.newest { Kernel::newest()? } else { Kernel::get()? };
+        let kernel = match plan.platform {
+            Platform::X86 => Kernel::get()?,
+            Platform::X86Newest => Kernel::newest()?,
+            Platform::Arm16k => &arm::ready()?.kernel,
+        };
         let dir = tempfile::tempdir_in(kernel::cache_dir())?;
         let initrd = dir.path().join("initrd");
         files::image(kernel, plan, &initrd)?;
@@ -159,14 +182,14 @@ impl Vm {
         let socket = dir.path().join("out");
         let listener = UnixListener::bind(&socket)?;
         let memory = if plan.memory == 0 { 1536 } else { plan.memory };
-        let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", CPU, "-smp", "2", "-nodefaults"])
-            .args(["-no-reboot", "-display", "none", "-m", &memory.to_string()])
+        let mut qemu = plan.platform.command();
+        qemu.args(["-smp", "2", "-nodefaults", "-no-reboot", "-display", "none", "-m", &memory.to_string()])
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(&initrd)
-            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on systemd.getty_auto=no systemd.show_status=1"])
+            .arg("-append")
+            .arg(format!("console={} {OPTIONS}", plan.platform.console()))
             .args(["-serial", &format!("file:{}", console.display())])
             .args(["-device", "virtio-serial-pci", "-chardev"])
             .arg(format!("socket,id=out,path={}", socket.display()))
@@ -185,7 +208,7 @@ impl Vm {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .context("qemu-system-x86_64 does not run")?;
+            .with_context(|| format!("{} does not run", plan.platform.emulator().0))?;
         let (send, lines) = channel();
         std::thread::spawn(move || {
             let Ok((stream, _)) = listener.accept() else { return };

@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod arm;
 mod boot;
 mod ceph_volume;
 mod fence;

@@ -1,5 +1,6 @@
 //! `loligo bench`: one file per experiment.
 
+mod crc;
 mod engine;
 mod figures;
 mod null;
@@ -28,6 +29,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     Trace(trace::Args),
+    Crc(crc::Args),
     Engine(engine::Args),
     Model(engine::ModelArgs),
     #[command(flatten)]
@@ -45,6 +47,7 @@ enum What {
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.what {
         What::Trace(args) => trace::run(&args),
+        What::Crc(args) => crc::run(&args),
         What::Engine(args) => engine::run(&args),
         What::Model(args) => engine::run_model(&args),
         What::Figure(figure) => figures::run(figure),
