@@ -74,8 +74,9 @@ impl Site {
             let value = other(&self.ceph(&format!("config help {key}")), text.as_deref());
             value.map(|value| Setting { key, is_late, value })
         };
-        // A build without liburing ends as it starts with it: its rule asks for the library.
-        all.retain(|key, _| has_liburing || !key.starts_with("bdev_ioring"));
+        // OSDs end as they start with a library that the build lacks, and with huge pages that the host did not set aside. Rules ask
+        // for both.
+        all.retain(|key, _| !key.contains("_huge_") && (has_liburing || !key.starts_with("bdev_ioring")));
         all.into_iter().filter_map(with_value).collect()
     }
 

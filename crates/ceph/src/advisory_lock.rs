@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// The lock may be taken once more by its holder, which makes it last anew (`LIBRADOS_LOCK_FLAG_MAY_RENEW`).
 const MAY_RENEW: u8 = 1;
+/// The lock is made to last anew only if it is held still (`LIBRADOS_LOCK_FLAG_MUST_RENEW`).
+const MUST_RENEW: u8 = 2;
 /// Bytes of names of holders that are looked at. An exclusive lock has one.
 const NAMES: usize = 4096;
 
@@ -39,6 +41,18 @@ impl AdvisoryLock {
     /// # Errors
     /// If no OSD answers within 15 s, or the client may not write to the pool.
     pub fn take(&self, lasts: Duration) -> Result<bool, CephError> {
+        self.lock(lasts, MAY_RENEW)
+    }
+
+    /// Makes it last anew; false: it ended meanwhile, or another has it.
+    ///
+    /// # Errors
+    /// If no OSD answers within 15 s, or the client may not write to the pool.
+    pub fn renew(&self, lasts: Duration) -> Result<bool, CephError> {
+        self.lock(lasts, MUST_RENEW)
+    }
+
+    fn lock(&self, lasts: Duration, flags: u8) -> Result<bool, CephError> {
         let mut lasts = libc::timeval { tv_sec: lasts.as_secs() as libc::time_t, tv_usec: 0 };
         // SAFETY: the pool's handle is live; all texts are C strings for the call, and so is the time.
         let code = unsafe {
@@ -49,10 +63,10 @@ impl AdvisoryLock {
                 self.cookie.as_ptr(),
                 c"".as_ptr(),
                 &raw mut lasts,
-                MAY_RENEW,
+                flags,
             )
         };
-        if code == -libc::EBUSY {
+        if code == -libc::EBUSY || (flags == MUST_RENEW && code == -libc::ENOENT) {
             return Ok(false);
         }
         check(|| self.what("taking"), code).map(|_| true)

@@ -11,6 +11,7 @@ use anyhow::{Result, anyhow};
 use loligo_block::host_files::HostFiles;
 use loligo_ceph::commands::CommandClient;
 use loligo_tune::apply::Health;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Share of processor time that the host may take away from a run.
@@ -26,6 +27,8 @@ pub(crate) struct Field<'a> {
     cluster: Cluster,
     bed: Bed,
     job: Job,
+    /// Checks that complained before the first run.
+    complaints: BTreeSet<String>,
 }
 
 impl<'a> Field<'a> {
@@ -47,7 +50,9 @@ impl<'a> Field<'a> {
         let load = options.load;
         let target = cluster.native(&image, Librbd::Shipped);
         let job = Job::new(target, load.rw, load.block, load.depth).lasting(options.time).after(options.ramp);
-        Ok(Field { client, pulse, cluster, bed, job })
+        let health = Health::ask(client).map_err(|why| anyhow!(why))?;
+        let complaints = health.checks.into_iter().map(|(check, _)| check).collect();
+        Ok(Field { client, pulse, cluster, bed, job, complaints })
     }
 
     /// The machine and the cluster.
@@ -55,10 +60,12 @@ impl<'a> Field<'a> {
         self.bed.facts().with(self.cluster.facts.clone())
     }
 
-    /// The reason why a run would not count now: the cluster is at work for itself.
+    /// The reason why a run would not count now: the cluster has a new complaint, or is at work for itself.
     pub(crate) fn disturbed(&self) -> Result<Option<String>> {
         let health = Health::ask(self.client).map_err(|why| anyhow!(why))?;
-        Ok(health.busy.map(|state| format!("placement groups are {state}")))
+        let new = health.checks.iter().find(|(check, _)| !self.complaints.contains(check));
+        let new = new.map(|(check, words)| format!("the cluster complains: {check}: {words}"));
+        Ok(new.or_else(|| health.busy.map(|state| format!("placement groups are {state}"))))
     }
 
     /// One run with addresses of `seed`, and the reason why it does not count.

@@ -23,6 +23,8 @@ const MOST_RESAMPLES: usize = 40_000;
 const UNEVEN: f64 = 0.1;
 /// The least limit of the spread of two runs of one arm, as a logarithm.
 const LEAST_SPREAD: f64 = 0.1;
+/// Blocks by which one arm may be left out more often than the other.
+const LEAN: usize = 2;
 /// Standard errors by which they may differ.
 const SURE: f64 = 4.0;
 
@@ -120,6 +122,14 @@ pub fn alike_limit(spreads: &[f64]) -> f64 {
     (5.0 * median(spreads) / 0.6745).max(LEAST_SPREAD)
 }
 
+/// Which blocks count, by the spreads of both arms in each. A block counts if both are within the limit. If one arm is beyond it in two
+/// blocks more than the other, all count: what holds runs up may be the change itself.
+pub fn count_of(spreads: &[[f64; 2]], limit: f64) -> Vec<bool> {
+    let beyond = [0, 1].map(|arm| spreads.iter().filter(|it| it[arm] > limit).count());
+    let leans = beyond[0].abs_diff(beyond[1]) >= LEAN;
+    spreads.iter().map(|it| leans || it.iter().all(|spread| *spread <= limit)).collect()
+}
+
 /// The number of the first value of the steady part: the cut that makes the standard error of the rest least (MSER; White 1997). At
 /// most the first half is cut; nothing: what is left is not steady, since its second half differs from its first by a tenth and by
 /// four standard errors. Noise alone does so in one run of twenty at most.
@@ -214,39 +224,53 @@ mod tests {
         assert!((none.ratio - 1.0).abs() < 1e-9 && !none.is_seen, "{none:?}");
     }
 
-    /// Stops of the machine make runs of 3 % noise half as fast, one in twenty. The rule of two runs finds such blocks by the runs of each
-    /// arm alone.
+    /// Comparisons of nine blocks that count, of runs with 3 % of noise. `stalls` of a hundred runs of each arm are half as fast. The
+    /// effects by the rule of two runs, and of the first nine blocks without it.
+    fn with_stalls(stalls: [u64; 2], effect: f64, seed: u64) -> [Effect; 2] {
+        let mut rng = SplitMix64::new(seed);
+        let mut run = |arm: usize| {
+            let stall = if rng.below(100) < stalls[arm] { 0.5_f64.ln() } else { 0.0 };
+            0.03 * noise(&mut rng) + stall + if arm == 1 { effect.ln_1p() } else { 0.0 }
+        };
+        let spreads = |it: &[f64; 4]| [(it[0] - it[3]).abs(), (it[1] - it[2]).abs()];
+        let ratio = |it: &[f64; 4]| (it[1] + it[2] - it[0] - it[3]) / 2.0;
+        let (mut all, mut kept): (Vec<[f64; 4]>, Vec<f64>) = (Vec::new(), Vec::new());
+        while kept.len() < 9 {
+            all.push([0, 1, 1, 0].map(&mut run));
+            let both: Vec<[f64; 2]> = all.iter().map(spreads).collect();
+            let counts = count_of(&both, alike_limit(both.as_flattened()));
+            kept = all.iter().zip(counts).filter(|(_, counts)| *counts).map(|(it, _)| ratio(it)).collect();
+        }
+        let all: Vec<f64> = all.iter().take(9).map(ratio).collect();
+        [Effect::of(&kept, seed), Effect::of(&all, seed)]
+    }
+
     #[test]
     fn runs_that_the_machine_held_up_hide_no_effect() {
         const ROUNDS: usize = 300;
-        let mut rng = SplitMix64::new(17);
         let (mut by_rule, mut without, mut false_alarms) = (0, 0, 0);
         for round in 0..ROUNDS as u64 {
-            let mut sample = |effect: f64| {
-                let mut run = |is_second: bool| {
-                    let stall = if rng.below(20) == 0 { 0.5_f64.ln() } else { 0.0 };
-                    0.03 * noise(&mut rng) + stall + if is_second { effect.ln_1p() } else { 0.0 }
-                };
-                let spreads = |it: &[f64; 4]| [(it[0] - it[3]).abs(), (it[1] - it[2]).abs()];
-                let ratio = |it: &[f64; 4]| (it[1] + it[2] - it[0] - it[3]) / 2.0;
-                let (mut all, mut kept): (Vec<[f64; 4]>, Vec<f64>) = (Vec::new(), Vec::new());
-                while kept.len() < 9 {
-                    all.push([false, true, true, false].map(&mut run));
-                    let limit = alike_limit(&all.iter().flat_map(spreads).collect::<Vec<_>>());
-                    let is_alike = |it: &&[f64; 4]| spreads(it).iter().all(|spread| *spread <= limit);
-                    kept = all.iter().filter(is_alike).map(ratio).collect();
-                }
-                let all: Vec<f64> = all.iter().take(9).map(ratio).collect();
-                (Effect::of(&kept, round).is_seen, Effect::of(&all, round).is_seen)
-            };
-            let (kept, all) = sample(-0.1);
-            by_rule += usize::from(kept);
-            without += usize::from(all);
-            false_alarms += usize::from(sample(0.0).0);
+            let [kept, all] = with_stalls([5, 5], -0.1, round);
+            by_rule += usize::from(kept.is_seen);
+            without += usize::from(all.is_seen);
+            false_alarms += usize::from(with_stalls([5, 5], 0.0, round)[0].is_seen);
         }
         println!("of {ROUNDS}: {by_rule} found by the rule, {without} without it, {false_alarms} false");
-        assert!(by_rule * 100 >= ROUNDS * 95 && without * 100 <= ROUNDS * 60, "{by_rule} and {without}");
+        assert!(by_rule * 100 >= ROUNDS * 75 && without * 100 <= ROUNDS * 60, "{by_rule} and {without}");
         assert!(false_alarms * 100 <= ROUNDS * 4, "{false_alarms}");
+    }
+
+    #[test]
+    fn a_change_that_holds_runs_up_itself_is_not_called_better() {
+        const ROUNDS: u64 = 300;
+        // It usually gains 5 %, and holds up one run in seven: 3 % worse in the mean.
+        let is_better = |round: &u64| {
+            let [kept, _] = with_stalls([0, 15], 0.05, *round);
+            kept.is_seen && kept.ratio > 1.0
+        };
+        let better = (0..ROUNDS).filter(is_better).count();
+        println!("of {ROUNDS} {better} are called better");
+        assert!(better * 100 <= ROUNDS as usize * 15, "{better}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The outcome of a comparison.
 
-use super::judge::{Effect, alike_limit};
+use super::judge::{Effect, alike_limit, count_of};
 use super::options::{Load, Options};
 use crate::fio::Measured;
 use crate::report::{Gain, Listing, Phase, Report};
@@ -67,9 +67,9 @@ pub struct Rejected {
 pub struct Metric {
     /// Its name.
     pub name: String,
-    /// Median of the first arm's runs.
+    /// Geometric mean of the first arm's runs that count.
     pub first: f64,
-    /// Median of the second arm's.
+    /// Geometric mean of the second arm's.
     pub second: f64,
     /// The second over the first.
     pub effect: Effect,
@@ -208,11 +208,27 @@ impl Outcome {
         self.arms.last().map_or("", String::as_str)
     }
 
-    /// The logarithm of one arm over another, of blocks in which each of both was alike twice.
+    /// The logarithm of one arm over another, of blocks in which each of both was alike twice. If one of them was not so more often than
+    /// the other, all blocks count: the change may be the cause.
     pub(super) fn log_ratios(&self, arm: usize, over: usize, pick: fn(&Run) -> f64) -> Vec<f64> {
-        let limit = self.limit();
-        let is_alike = |block: &&Block| [arm, over].iter().all(|arm| block.spread(*arm) <= limit);
-        self.blocks.iter().filter(is_alike).map(|block| block.log_ratio(arm, over, pick)).collect()
+        self.that_count([arm, over]).into_iter().map(|block| block.log_ratio(arm, over, pick)).collect()
+    }
+
+    fn that_count(&self, arms: [usize; 2]) -> Vec<&Block> {
+        let spreads: Vec<[f64; 2]> =
+            self.blocks.iter().map(|block| arms.map(|arm| block.spread(arm))).collect();
+        let counts = count_of(&spreads, self.limit());
+        self.blocks.iter().zip(counts).filter(|(_, counts)| *counts).map(|(block, _)| block).collect()
+    }
+
+    /// The geometric means of a figure of two arms, by the blocks that their ratio is of.
+    pub(super) fn means(&self, arms: [usize; 2], pick: fn(&Run) -> f64) -> [f64; 2] {
+        let blocks = self.that_count(arms);
+        arms.map(|arm| {
+            let runs = blocks.iter().flat_map(|block| &block.runs).filter(|run| run.arm == arm);
+            let logs: Vec<f64> = runs.map(|run| pick(run).ln()).collect();
+            (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+        })
     }
 
     /// The spread of two runs of one arm beyond which something else was at work, by all that were run. It knows nothing of the
@@ -323,8 +339,8 @@ impl Outcome {
         let mut report = Report::new("Settings compared", &self.load, sides);
         report.facts.clone_from(&self.facts);
         if let [Some(before), .., Some(after)] = &self.last[..] {
-            // Bars show medians of all runs; what else the page shows is of the last run of each arm.
-            let median = |run: &Measured, second: bool| {
+            // Bars show means of all runs that count; what else the page shows is of the last run of each arm.
+            let mean = |run: &Measured, second: bool| {
                 let mut run = run.clone();
                 let of = |at: usize| {
                     self.metrics.get(at).map_or(0.0, |it| if second { it.second } else { it.first })
@@ -335,17 +351,12 @@ impl Outcome {
                 run
             };
             let (name, detail) = (self.load.clone(), format!("{} pairs of runs", self.blocks.len() * 2));
-            report.phases.push(Phase {
-                name,
-                detail,
-                before: median(before, false),
-                after: median(after, true),
-            });
+            report.phases.push(Phase { name, detail, before: mean(before, false), after: mean(after, true) });
         }
         report.listings.push(Listing {
             title: "Verdict".to_owned(),
             detail: format!(
-                "Medians of runs, and the ratio with its interval. Said before: {}.",
+                "Geometric means of runs that count, and the ratio with its interval. Said before: {}.",
                 self.power.words()
             ),
             heads: self.heads().to_vec(),

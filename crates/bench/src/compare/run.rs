@@ -7,7 +7,6 @@ use super::options::Options;
 use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};
 use super::pulse::Pulse;
 use crate::rng::SplitMix64;
-use crate::stats::median;
 use crate::units;
 use anyhow::{Result, anyhow, ensure};
 use loligo_ceph::commands::CommandClient;
@@ -240,11 +239,8 @@ impl Compare<'_, '_> {
     fn metrics(&self, arm: usize, over: usize, count: usize) -> Vec<Metric> {
         let [iops, mean, p99] = self.effects(arm, over, count);
         let metric = |name: &str, effect, is_rate, pick: fn(&Run) -> f64| {
-            let of = |arm| {
-                let runs = self.outcome.blocks.iter().flat_map(|block| &block.runs);
-                median(&runs.filter(|run| run.arm == arm).map(pick).collect::<Vec<_>>())
-            };
-            Metric { name: name.to_owned(), first: of(over), second: of(arm), effect, is_rate }
+            let [second, first] = self.outcome.means([arm, over], pick);
+            Metric { name: name.to_owned(), first, second, effect, is_rate }
         };
         vec![
             metric("IOPS", iops, true, |run| run.iops),

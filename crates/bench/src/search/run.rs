@@ -87,8 +87,8 @@ struct Search<'a, 'b, 'c> {
 impl Search<'_, '_, '_> {
     fn trials(&mut self, record: &mut Record) -> Result<()> {
         let chooser = Chooser::new(self.space, self.options.seed)?;
-        for known in record.trials.iter().filter(|it| it.failed.is_none()) {
-            chooser.replay(&known.values, self.score(known))?;
+        for known in &record.trials {
+            chooser.replay(&known.values, known.failed.is_none().then(|| self.score(known)))?;
         }
         if !record.trials.is_empty() {
             (self.say)(&format!("{} trials are in the record", record.trials.len()));
@@ -144,7 +144,15 @@ impl Search<'_, '_, '_> {
             return Ok(nothing(values, why));
         }
         self.loads += 1;
-        let (second, why, _) = self.field.load(1, self.loads)?;
+        let (second, why, _) = match self.field.load(1, self.loads) {
+            Ok(ran) => ran,
+            Err(failed) => {
+                // A load that ends under values is their fault, as long as the cluster is there.
+                self.options.place.stop.check()?;
+                self.field.disturbed()?;
+                return Ok(nothing(values, format!("{failed:#}")));
+            }
+        };
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }

@@ -49,6 +49,17 @@ pub enum Choices {
     },
 }
 
+impl Choices {
+    /// The values that are named; none of a range.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        let named = match self {
+            Choices::Values { values } => values.as_slice(),
+            Choices::Range { .. } => &[],
+        };
+        named.iter().map(String::as_str)
+    }
+}
+
 /// An option as it is written: a flattened [`Choices`] would refuse its own fields, since serde has
 /// no unknown fields beside flattened ones.
 #[derive(Default, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! `loligo tune search`: values of options that serve a load, by trials on a laboratory's cluster.
 
 use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all, uncompared};
+use super::by_name::is_abbreviated;
 use super::from::GoalArg;
 use super::verify::LoadArgs;
 use crate::outcome::refuse;
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use loligo_bench::search::{self, Found, Limits, Record, Space};
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Chosen, Hands, Lock, places, price};
+use loligo_tune::apply::{Apply, Chosen, Hands, Lock, SEARCH, places, price};
 use loligo_tune::plan::{Change, Now};
 use loligo_tune::rules::{Observe, Rules, Target};
 use std::path::PathBuf;
@@ -66,6 +67,9 @@ pub(super) struct SearchArgs {
 impl SearchArgs {
     fn chosen(&self, space: &Space, hands: Hands<'_>, prepared: &Prepared) -> Result<Vec<Chosen>> {
         let one = |it: &search::SpaceOption| {
+            if it.choices.values().any(is_abbreviated) {
+                return refuse(format!("{}: write numbers in full: the cluster keeps them so", it.name));
+            }
             if !hands.knows(&it.name).map_err(|why| anyhow!(why))? {
                 return refuse(format!("this release has no option {}", it.name));
             }
@@ -80,7 +84,7 @@ impl SearchArgs {
             };
             let risk = price(&change, &prepared.facts).map_err(Ended::refused)?;
             self.common.risk.affords(&it.name, risk)?;
-            Ok(Chosen::new("search", risk, change, &prepared.facts))
+            Ok(Chosen::new(SEARCH, risk, change, &prepared.facts))
         };
         space.options.iter().map(one).collect()
     }
@@ -117,7 +121,8 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
         p99: a.p99,
         by_latency: matches!(a.common.purpose.goal, GoalArg::Latency),
     };
-    let mut record = Record::open(&a.record, &space, &options.load.words(), a.load.seed())?;
+    let load = format!("{} on the cluster {fsid}", a.load.words(&options));
+    let mut record = Record::open(&a.record, &space, &load, a.load.seed())?;
     options.seed = a.load.seed();
     let watch = Terminal(options.place.stop.clone());
     let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;

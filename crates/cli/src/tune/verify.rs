@@ -7,7 +7,7 @@ use super::by_name::by_name;
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
 use crate::values;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use loligo_bench::bed::Place;
 use loligo_bench::compare::{self, Ladder, Load, Options, Outcome};
@@ -18,7 +18,7 @@ use loligo_log::{out, say};
 use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Step, choose, of_preset, steps};
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Compare a change with what is there now, by interleaved runs
@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
     loligo tune verify --rule OSD-09 --pool rbd --yes
   One option, 4K random writes at queue 16, until 3 % would be seen:
     loligo tune verify --set osd:bluestore_throttle_bytes=134217728 --pool rbd \\
-        --rw randwrite --bs 4k --depth 16 --detect 3 --budget 90m --yes
+        --rw randwrite --bs 4k --depth 16 --detect 3 --budget 90 --yes
   An article's default against its tuned arm, in a laboratory:
     loligo tune verify --preset article-bluestore --weaken --risk restart --pool rbd --yes \\
         --report article.html
@@ -264,6 +264,7 @@ impl VerifyArgs {
 }
 
 pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
+    has_place(a)?;
     let options = a.load.options(&a.common.from, a.common.purpose, a.detect, a.budget)?;
     let client = changing(&a.common.from)?;
     let lock = Lock::take(&client).map_err(Ended::refused)?;
@@ -316,16 +317,29 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
             compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;
-    write(a, &outcome)?;
-    a.common.json.done(&outcome, || out!("{}", outcome.text()))
+    // What was measured is said first: a page that cannot be written takes nothing away.
+    a.common.json.done(&outcome, || out!("{}", outcome.text()))?;
+    write(a, &outcome)
+}
+
+/// Refuses a page that could not be written after all was measured.
+fn has_place(a: &VerifyArgs) -> Result<()> {
+    let Some(path) = &a.report else { return Ok(()) };
+    if !path.extension().is_some_and(|it| it == "html" || it == "md") {
+        return refuse(format!("--report {}: its name ends with .html or .md", path.display()));
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !dir.is_dir() {
+        return refuse(format!("--report {}: there is no folder {}", path.display(), dir.display()));
+    }
+    Ok(())
 }
 
 fn write(a: &VerifyArgs, outcome: &Outcome) -> Result<()> {
     let Some(path) = &a.report else { return Ok(()) };
     match path.extension().and_then(|it| it.to_str()) {
         Some("html") => outcome.report().write(path)?,
-        Some("md") => std::fs::write(path, outcome.markdown()).with_context(|| path.display().to_string())?,
-        _ => bail!(Ended::refused(format!("--report {}: its name ends with .html or .md", path.display()))),
+        _ => std::fs::write(path, outcome.markdown()).with_context(|| path.display().to_string())?,
     }
     let json = path.with_extension("json");
     std::fs::write(&json, serde_json::to_vec_pretty(outcome)?).with_context(|| json.display().to_string())

@@ -132,7 +132,7 @@ mod tests {
             text.contains("loligo_tune_drifted{run=\"r\",rule=\"X\",place=\"a \\\"b\\\"\\\\\\nof osd\"} 1\n"),
             "{text}"
         );
-        assert!(text.contains("loligo_tune_up 1\n") && text.contains("loligo_tune_values 3\n"));
+        assert!(text.contains("loligo_tune_up 1\n") && text.contains("loligo_tune_values 3\n"), "{text}");
         numbers.is_blind = true;
         assert!(tune_metrics(&numbers).contains("loligo_tune_up 0\n"));
         assert!(!tune_metrics(&TuneNumbers { last: None, is_blind: true }).contains("loligo_tune_values"));

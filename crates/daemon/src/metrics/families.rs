@@ -65,8 +65,14 @@ impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (name, family) in &self.0 {
             let mut metric = encoder.encode_descriptor(name, &family.help, None, family.kind)?;
-            for (labels, value) in &family.rows {
-                write(metric.encode_family(labels)?, family.kind, value)?;
+            match family.rows.as_slice() {
+                // Without braces, as all tools read it.
+                [(labels, value)] if labels.is_empty() => write(metric, family.kind, value)?,
+                rows => {
+                    for (labels, value) in rows {
+                        write(metric.encode_family(labels)?, family.kind, value)?;
+                    }
+                }
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use loligo_block::crc32c;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -177,7 +177,7 @@ impl Journal {
         let fail = |why| BadJournal::Io { path: path.to_owned(), why };
         let dir = path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(dir).map_err(fail)?;
-        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(fail)?;
+        let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(fail)?;
         let mut journal = Journal { file, path: path.to_owned() };
         journal.write(&entries.iter().map(line).collect::<String>())?;
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
@@ -190,13 +190,12 @@ impl Journal {
     /// If it cannot be read, or is damaged.
     pub fn open(path: &Path) -> Result<(Journal, Vec<Entry>), BadJournal> {
         let fail = |why| BadJournal::Io { path: path.to_owned(), why };
-        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(fail)?;
+        let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(fail)?;
         let mut text = Vec::new();
         (&mut file).take(LONGEST).read_to_end(&mut text).map_err(fail)?;
         let (entries, good) =
             read(&text).map_err(|why| BadJournal::Damaged { path: path.to_owned(), why })?;
         file.set_len(good as u64).map_err(fail)?;
-        file.seek(SeekFrom::End(0)).map_err(fail)?;
         Ok((Journal { file, path: path.to_owned() }, entries))
     }
 

@@ -71,7 +71,7 @@ impl Lock {
         let (ours, theirs) = (lock.clone(), held.clone());
         let keeper = std::thread::Builder::new()
             .name("tune-lock".to_owned())
-            .spawn(move || keep(&|| ours.take(LASTS).ok(), &theirs, EVERY))
+            .spawn(move || keep(&|| ours.renew(LASTS).ok(), &theirs, EVERY))
             .map_err(|why| format!("no thread renews the lock: {why}"))?;
         Ok(Lock { lock, held, keeper: Some(keeper) })
     }
@@ -125,7 +125,8 @@ impl Drop for Lock {
     }
 }
 
-/// Renews the lock until it ends, or the cluster says that another has it. `take` says whether it is held; nothing: no answer.
+/// Renews the lock until it ends, or the cluster says that it has ended or another has it: it is never taken anew, since others may
+/// have been at work between. `take` says whether it is held; nothing: no answer.
 fn keep(take: &dyn Fn() -> Option<bool>, held: &Held, every: Duration) {
     let mut renewed = held.renewed.lock();
     while renewed.is_some() {

@@ -40,5 +40,5 @@ pub use restart::{Restarts, Way};
 pub use rollback::{Back, Rollback};
 pub use run::{Apply, Ended, Watch, places, steps};
 pub use sides::{Sides, Uncompared};
-pub use step::{ByHand, Choice, Chosen, NoChoice, Step, choose, of_preset, place, price};
+pub use step::{ByHand, Choice, Chosen, NoChoice, SEARCH, Step, choose, of_preset, place, price};
 pub use value::Value;

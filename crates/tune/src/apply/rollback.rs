@@ -10,7 +10,7 @@ use super::restart::{Restarts, Way};
 use super::run::{Watch, go_on, restart_all};
 use super::scheduler;
 use super::shared::{self, State};
-use super::step::Step;
+use super::step::{SEARCH, Step};
 use super::value::Value;
 use crate::facts::Facts;
 use crate::plan::{Change, is_same};
@@ -156,7 +156,9 @@ impl Rollback<'_> {
             self.watch.say(&format!("{place} is {}, as before", is.words()));
             return Ok(None);
         }
-        let is_tried = run.tried.contains(&(step.number, is.now.clone()));
+        // A copy has no values that a search tried: any may be its own.
+        let is_tried =
+            run.tried.contains(&(step.number, is.now.clone())) || (run.by_copy && step.rule == SEARCH);
         if !is_ours(&is, step) && !is_tried && !self.force {
             let words = format!(
                 "it is {} now, and the run had set {}: somebody changed it since. --force puts {} back",

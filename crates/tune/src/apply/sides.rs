@@ -117,6 +117,8 @@ impl Sides<'_> {
     fn make(&mut self, all: &[(Step, Value, bool)]) -> Result<(), String> {
         let apply = self.apply;
         for (step, value, is_back) in all {
+            // One that slept may come back beside another tuner.
+            apply.lock.check()?;
             let put = apply.hands.put(&step.change, value, !is_back);
             put.map_err(|why| format!("{}: {why}", step.place()))?;
             if step.restarts.is_empty() {
@@ -141,6 +143,7 @@ impl Sides<'_> {
 
     /// Puts back what was there, also after an interrupt.
     fn back(&mut self) -> Result<(), String> {
+        self.apply.lock.check()?;
         self.change(0)?;
         for step in self.steps {
             self.note(&Entry::Undone(step.number, None))?;

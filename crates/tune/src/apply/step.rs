@@ -7,6 +7,9 @@ use crate::rules::{Acts, Observe, OptionTable, Preset, Risk, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// The name that steps of a search have in place of a rule's.
+pub const SEARCH: &str = "search";
+
 /// A change, and what was there before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -102,7 +102,7 @@ pub struct Change {
 
 impl Change {
     /// True if both are at one place.
-    pub(crate) fn is_at(&self, other: &Change) -> bool {
+    pub fn is_at(&self, other: &Change) -> bool {
         (self.target, &self.who, &self.key) == (other.target, &other.who, &other.key)
     }
 }

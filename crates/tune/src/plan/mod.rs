@@ -8,5 +8,5 @@ mod weigh;
 
 pub use already::{Look, Seen, already};
 pub use document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
-pub use now::{Now, Running};
-pub(crate) use now::{is_of, is_same};
+pub(crate) use now::is_same;
+pub use now::{Now, Running, is_of};

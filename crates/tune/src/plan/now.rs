@@ -93,7 +93,7 @@ fn running(facts: &Facts, is_meant: impl Fn(&Osd) -> bool, key: &str) -> Vec<Run
 }
 
 /// True if a value at `who` is one for this OSD.
-pub(crate) fn is_of(osd: &Osd, who: &str) -> bool {
+pub fn is_of(osd: &Osd, who: &str) -> bool {
     let (section, mask) = who.split_once('/').unwrap_or((who, ""));
     let by_section = matches!(section, "global" | "osd") || section == format!("osd.{}", osd.id);
     let by_mask = match mask.split_once(':') {
