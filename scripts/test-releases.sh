@@ -7,7 +7,7 @@
 # pass, one on an OSD. With `root` it makes the root for that and nothing else.
 #
 #   RELEASES="trixie"   only these (trixie sid without it)
-#   SUITES="rbd"        only these (rbd osd tune tune_apply tune_keys tune_mistakes without it)
+#   SUITES="rbd"        only these (rbd osd tune tune_apply tune_keys tune_acts tune_mistakes without it)
 #   FILTER=late         only tests with this in their name
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -120,7 +120,7 @@ for release in ${RELEASES:-trixie sid}; do
         continue
     fi
     inside "$at" ceph --version | tee -a "$log"
-    for name in ${SUITES:-rbd osd tune tune_apply tune_keys tune_mistakes}; do
+    for name in ${SUITES:-rbd osd tune tune_apply tune_keys tune_acts tune_mistakes}; do
         run "$at" "$name" -p loligo-tests --test "$name" -- ${FILTER:+"$FILTER"} | tee -a "$log"
     done
 done

@@ -24,7 +24,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     if crc32c_code() == Crc32cCode::Folding { crc_fast::crc32_iscsi(bytes) } else { ::crc32c::crc32c(bytes) }
 }
 
-/// The code that [`crc32c`] takes on this processor.
+/// The code that [`crc32c()`] takes on this processor.
 #[inline]
 pub fn crc32c_code() -> Crc32cCode {
     static CODE: OnceLock<Crc32cCode> = OnceLock::new();
