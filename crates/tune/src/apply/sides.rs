@@ -143,7 +143,6 @@ impl Sides<'_> {
 
     /// Puts back what was there, also after an interrupt.
     fn back(&mut self) -> Result<(), String> {
-        self.apply.lock.check()?;
         self.change(0)?;
         for step in self.steps {
             self.note(&Entry::Undone(step.number, None))?;
