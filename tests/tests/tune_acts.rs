@@ -168,18 +168,20 @@ fn all_options_of_rules_are_seen_to_act_and_put_back() {
     let queue = |name: &str| Setting { key: "osd_op_queue".into(), is_late: true, value: name.into() };
     let wpq = queue("wpq");
     let mclock = queue("mclock_scheduler");
+    // The other profiles take its options away as they are set.
+    let custom = Setting { key: "osd_mclock_profile".into(), is_late: false, value: "custom".into() };
+    let of_mclock: Vec<&Setting> = of_mclock.into_iter().filter(|it| it.key != custom.key).collect();
     let (mut failed, mut count) = (Vec::new(), 0);
-    for (queue, options) in [(&wpq, others), (&mclock, of_mclock)] {
+    for (queue, profile, options) in [(&wpq, None, others), (&mclock, Some(&custom), of_mclock)] {
         // It acts once OSDs have started with it, and decides which others act.
         let is_default = (queue.value == "wpq") == (release == "16");
-        if !is_default {
-            failed.extend(site.set(&[queue]));
-            count += 1;
+        let first: Vec<&Setting> = [queue].into_iter().filter(|_| !is_default).chain(profile).collect();
+        for one in &first {
+            failed.extend(site.set(&[one]));
         }
         failed.extend(site.set(&options));
-        count += options.len();
-        site.json(&["rollback"]);
-        if !is_default {
+        count += first.len() + options.len();
+        for _ in 0..=first.len() {
             site.json(&["rollback"]);
         }
         assert_eq!(site.ceph("config dump"), before);
