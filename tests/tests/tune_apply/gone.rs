@@ -2,7 +2,7 @@
 
 use super::site::Site;
 use loligo_tests::lab::good;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::{installed, is_long, skip};
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ const ENDS: Duration = Duration::from_secs(180);
 
 #[test]
 fn a_comparison_whose_cluster_is_gone_ends_with_words() {
+    if !is_long() {
+        return skip("verify without a cluster", "it takes two minutes: LOLIGO_LONG=1");
+    }
     if !installed("fio") {
         return skip("verify without a cluster", "fio is missing: apt-get install fio");
     }
