@@ -111,7 +111,7 @@ fn name(code: Crc32cCode) -> &'static str {
 }
 
 /// Nanoseconds of processor time that `code` takes for `bytes`.
-fn nanoseconds(code: fn(&[u8]) -> u32, bytes: &[u8]) -> f64 {
+fn nanoseconds(code: Checksum, bytes: &[u8]) -> f64 {
     let (began, mut blocks) = (cpu_seconds(), 0u32);
     while cpu_seconds() - began < EACH {
         for _ in 0..16 {

@@ -12,7 +12,7 @@ pub struct Drift {
     pub rule: String,
     /// Its place.
     pub place: String,
-    /// What is there now, or why it does not act.
+    /// The value there now, or the reason why it does not act.
     pub why: String,
 }
 

@@ -171,7 +171,7 @@ pub fn outcome(command: &mut Command, limit: Duration, stop: &Interrupt) -> Resu
 }
 
 /// Runs a program that is not to be cut in the middle of a deed: Ctrl-C does not reach it, and it goes on if this program is killed.
-/// One that is late is killed with all that it started.
+/// A program that is late is killed with all that it started.
 ///
 /// # Errors
 /// If it does not end within `limit`, which is a [`Late`], or is not there.
@@ -274,7 +274,7 @@ fn wait_for(mut child: Child, what: &str, limit: Duration, stop: &Interrupt) -> 
     }
 }
 
-/// What a program says on one of its outputs.
+/// The words of a program on one of its outputs.
 struct Reader {
     said: Arc<Mutex<Vec<u8>>>,
     ended: Receiver<()>,

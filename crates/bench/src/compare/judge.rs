@@ -21,12 +21,12 @@ const MOST_RESAMPLES: usize = 40_000;
 
 /// The share by which halves of a steady run may differ, whatever their noise.
 const UNEVEN: f64 = 0.1;
-/// The least limit of the spread of two runs of one arm, as a logarithm.
-const LEAST_SPREAD: f64 = 0.1;
-/// Blocks by which one arm may be left out more often than the other.
-const LEAN: usize = 2;
 /// Standard errors by which they may differ.
 const SURE: f64 = 4.0;
+/// The least limit of the spread of two runs of one arm, as a logarithm.
+const LEAST_SPREAD: f64 = 0.1;
+/// Blocks by which one arm is beyond that limit more often than the other, from which on the change itself may be the cause.
+const LEAN: usize = 2;
 
 /// The ratio of two arms, with an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

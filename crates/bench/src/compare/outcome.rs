@@ -35,12 +35,12 @@ pub struct Block {
 impl Block {
     /// The logarithm of one arm over another, of one figure of each run.
     pub fn log_ratio(&self, arm: usize, over: usize, pick: impl Fn(&Run) -> f64) -> f64 {
-        let of = |arm: usize| {
-            let logs: Vec<f64> =
-                self.runs.iter().filter(|run| run.arm == arm).map(|run| pick(run).ln()).collect();
-            logs.iter().sum::<f64>() / logs.len() as f64
-        };
-        of(arm) - of(over)
+        self.mean_log(arm, &pick) - self.mean_log(over, &pick)
+    }
+
+    /// The mean of logarithms of a figure of an arm's two runs.
+    fn mean_log(&self, arm: usize, pick: impl Fn(&Run) -> f64) -> f64 {
+        self.runs.iter().filter(|run| run.arm == arm).map(|run| pick(run).ln()).sum::<f64>() / 2.0
     }
 
     /// The logarithm of the greater over the smaller rate of an arm's two runs.
@@ -225,9 +225,7 @@ impl Outcome {
     pub(super) fn means(&self, arms: [usize; 2], pick: fn(&Run) -> f64) -> [f64; 2] {
         let blocks = self.that_count(arms);
         arms.map(|arm| {
-            let runs = blocks.iter().flat_map(|block| &block.runs).filter(|run| run.arm == arm);
-            let logs: Vec<f64> = runs.map(|run| pick(run).ln()).collect();
-            (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+            (blocks.iter().map(|block| block.mean_log(arm, pick)).sum::<f64>() / blocks.len() as f64).exp()
         })
     }
 
@@ -243,7 +241,7 @@ impl Outcome {
     pub(super) fn counting(&self) -> usize {
         let last = self.arms.len() - 1;
         let pairs = (1..=last).map(|arm| (arm, arm - 1)).chain([(last, 0)]);
-        pairs.map(|(arm, over)| self.log_ratios(arm, over, |run| run.iops).len()).min().unwrap_or(0)
+        pairs.map(|(arm, over)| self.that_count([arm, over]).len()).min().unwrap_or(0)
     }
 
     /// Runs of arms that were not alike.

@@ -33,7 +33,7 @@ struct Seen {
     is_silent: bool,
     /// It was silent for so long that the load was ended.
     is_gone: bool,
-    /// Nobody needs it any more.
+    /// Its owner has let it go.
     is_over: bool,
 }
 

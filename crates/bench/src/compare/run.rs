@@ -116,7 +116,7 @@ impl Compare<'_, '_> {
                 wanted = self.plan(begun.elapsed().div_f64(all as f64));
             }
             if is_planned {
-                let [iops, ..] = self.effects(self.outcome.arms.len() - 1, 0, 1);
+                let iops = self.effect(self.outcome.arms.len() - 1, 0, 1, |run| run.iops);
                 (self.say)(&format!(
                     "block {done} of {wanted}: {} is {:.3} of {} so far ({:.3}-{:.3})",
                     self.outcome.last_arm(),
@@ -210,8 +210,7 @@ impl Compare<'_, '_> {
                 (self.say)(&format!("waiting: {why}"));
                 is_said = true;
             }
-            self.options.place.stop.check()?;
-            std::thread::sleep(BETWEEN);
+            self.options.place.stop.sleep(BETWEEN)?;
         }
         Ok(())
     }
@@ -228,24 +227,21 @@ impl Compare<'_, '_> {
         Ok((run, why))
     }
 
-    /// IOPS, mean latency and 99th percentile of one arm over those of another, as one of `count` comparisons.
-    fn effects(&self, arm: usize, over: usize, count: usize) -> [Effect; 3] {
-        let of = |pick: fn(&Run) -> f64| {
-            Effect::one_of(&self.outcome.log_ratios(arm, over, pick), self.options.seed, count)
-        };
-        [of(|run| run.iops), of(|run| run.mean_ns), of(|run| run.p99_ns)]
+    /// A figure of one arm over that of another, as one of `count` comparisons.
+    fn effect(&self, arm: usize, over: usize, count: usize, pick: fn(&Run) -> f64) -> Effect {
+        Effect::one_of(&self.outcome.log_ratios(arm, over, pick), self.options.seed, count)
     }
 
     fn metrics(&self, arm: usize, over: usize, count: usize) -> Vec<Metric> {
-        let [iops, mean, p99] = self.effects(arm, over, count);
-        let metric = |name: &str, effect, is_rate, pick: fn(&Run) -> f64| {
+        let metric = |name: &str, is_rate, pick: fn(&Run) -> f64| {
+            let effect = self.effect(arm, over, count, pick);
             let [second, first] = self.outcome.means([arm, over], pick);
             Metric { name: name.to_owned(), first, second, effect, is_rate }
         };
         vec![
-            metric("IOPS", iops, true, |run| run.iops),
-            metric("mean latency", mean, false, |run| run.mean_ns),
-            metric("p99", p99, false, |run| run.p99_ns),
+            metric("IOPS", true, |run| run.iops),
+            metric("mean latency", false, |run| run.mean_ns),
+            metric("p99", false, |run| run.p99_ns),
         ]
     }
 
@@ -256,7 +252,7 @@ impl Compare<'_, '_> {
             return;
         }
         let rung = |arm: usize| {
-            let [total, ..] = self.effects(arm, 0, last);
+            let total = self.effect(arm, 0, last, |run| run.iops);
             Rung { name: self.outcome.arms[arm].clone(), own: self.metrics(arm, arm - 1, last), total }
         };
         self.outcome.rungs = (1..=last).map(rung).collect();

@@ -56,7 +56,7 @@ impl Dial {
 }
 
 impl Chooser {
-    /// One that draws by `seed`.
+    /// A chooser that draws by `seed`.
     pub(super) fn new(space: &Space, seed: u64) -> Result<Chooser> {
         let sampler = TpeSampler::builder().n_startup_trials(AT_RANDOM).seed(seed).build();
         let sampler = sampler.map_err(|why| anyhow!("the sampler: {why}"))?;

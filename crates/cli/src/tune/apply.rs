@@ -310,7 +310,6 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     let prepared = prepare(&a.common.from, &a.common.with, &client, &rules)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
     let purpose = a.common.purpose.purpose();
-    let plan = Plan::new(&rules, facts, purpose)?;
     is_known(&rules, &a.rules)?;
     let hands = Hands { client: &client, hosts };
     let (so, named) = split(&rules, hands, facts, purpose, &a.rules)?;
@@ -319,6 +318,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         return a.common.json.done(what, || out!("{}", text::so_already(&so)));
     }
     let (chosen, by_hand) = if a.sets.is_empty() {
+        let plan = Plan::new(&rules, facts, purpose)?;
         let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
         choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?
     } else {

@@ -126,8 +126,8 @@ impl Drop for Lock {
 }
 
 /// Renews the lock until it ends, or the cluster says that it has ended or another has it: it is never taken anew, since others may
-/// have been at work between. `take` says whether it is held; nothing: no answer.
-fn keep(take: &dyn Fn() -> Option<bool>, held: &Held, every: Duration) {
+/// have been at work between. `renew` says whether it is held; nothing: no answer.
+fn keep(renew: &dyn Fn() -> Option<bool>, held: &Held, every: Duration) {
     let mut renewed = held.renewed.lock();
     while renewed.is_some() {
         held.ends.wait_for(&mut renewed, every);
@@ -136,7 +136,7 @@ fn keep(take: &dyn Fn() -> Option<bool>, held: &Held, every: Duration) {
         }
         drop(renewed);
         let asked = Moment::now();
-        let is_held = take();
+        let is_held = renew();
         renewed = held.renewed.lock();
         match (is_held, renewed.as_mut()) {
             (Some(true), Some(at)) => *at = asked,

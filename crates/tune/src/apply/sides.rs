@@ -7,7 +7,6 @@ use super::run::{Apply, Watch, go_on, restart_all};
 use super::scheduler;
 use super::shared::{self, State};
 use super::step::Step;
-use super::value::Value;
 use crate::plan::Change;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -65,11 +64,6 @@ impl Sides<'_> {
         self.change(count)
     }
 
-    /// The number of all steps.
-    pub fn count(&self) -> usize {
-        self.steps.len()
-    }
-
     /// Puts other values at the places of the steps, in their order.
     ///
     /// # Errors
@@ -86,11 +80,7 @@ impl Sides<'_> {
             self.note(&Entry::Trying(step.number, step.change.value.clone()))?;
         }
         self.is = None;
-        let values = steps.into_iter().map(|step| {
-            let value = wanted(&step.change);
-            (step, value, false)
-        });
-        self.make(&values.collect::<Vec<_>>())
+        self.make(&steps.into_iter().map(|step| (step, false)).collect::<Vec<_>>())
     }
 
     fn change(&mut self, count: usize) -> Result<(), String> {
@@ -104,22 +94,21 @@ impl Sides<'_> {
             None => (&self.steps[..count], &self.steps[count..]),
         };
         self.is = None;
-        let undone = scheduler::first(undone.iter().rev())
-            .into_iter()
-            .map(|step| (before(step), step.before.clone(), true));
-        let made = made.iter().map(|step| (step.clone(), wanted(&step.change), false));
+        let undone = scheduler::first(undone.iter().rev()).into_iter().map(|step| (before(step), true));
+        let made = made.iter().map(|step| (step.clone(), false));
         self.make(&undone.chain(made).collect::<Vec<_>>())?;
         self.is = Some(count);
         Ok(())
     }
 
     /// Puts values of steps; true: it is what was there.
-    fn make(&mut self, all: &[(Step, Value, bool)]) -> Result<(), String> {
+    fn make(&mut self, all: &[(Step, bool)]) -> Result<(), String> {
         let apply = self.apply;
-        for (step, value, is_back) in all {
+        for (step, is_back) in all {
             // One that slept may come back beside another tuner.
             apply.lock.check()?;
-            let put = apply.hands.put(&step.change, value, !is_back);
+            let value = if *is_back { step.before.clone() } else { wanted(&step.change) };
+            let put = apply.hands.put(&step.change, &value, !is_back);
             put.map_err(|why| format!("{}: {why}", step.place()))?;
             if step.restarts.is_empty() {
                 apply.act(step)?;
