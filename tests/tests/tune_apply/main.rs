@@ -1,6 +1,7 @@
 //! `loligo tune apply` and `rollback` on a real cluster: effects are seen, and a run that is cut anywhere is taken back whole.
 
 mod copy;
+mod faults;
 mod gone;
 mod proof;
 mod remote;

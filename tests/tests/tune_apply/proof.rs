@@ -21,6 +21,9 @@ fn a_planted_effect_is_seen_and_all_is_as_before() {
     assert!(said.contains("no_such_option"), "{said}");
     let said = refused(&site.tune(&verify(&["--set", "osd_max_backfills=1", "--yes"])));
     assert!(said.contains("WHO:NAME=VALUE"), "{said}");
+    let said = refused(&site.tune(&verify(&["--set", "osd:osd_max_backfills=many", "--yes"])));
+    assert!(said.contains("it takes a whole number"), "{said}");
+    a_refused_value_leaves_nothing_to_take_back(&site);
     assert_eq!(site.dump(), before);
 
     if !is_long() {
@@ -45,7 +48,26 @@ fn a_planted_effect_is_seen_and_all_is_as_before() {
     // One that is killed leaves one arm in place until it is taken back.
     assert!(cut_after(&site, &verify(&limit), 6), "it was over too soon");
     assert_eq!(site.last_run()["state"], "applying");
-    good(site.tune(&["rollback"]));
+    let back = String::from_utf8_lossy(&good(site.tune(&["rollback"])).stdout).into_owned();
+    assert_eq!(site.dump(), before);
+    let (_, mend) = back.split_once("'rbd rm ").expect("its image is named");
+    good(site.lab.sh(&format!("rbd rm {}", mend.split('\'').next().expect("a name"))));
+    assert!(good(site.lab.sh("rbd ls rbd")).stdout.is_empty(), "the image was not that one");
+}
+
+/// Of a value that the monitors refuse, and of one that a file goes before, no run is left that somebody would have to take back.
+fn a_refused_value_leaves_nothing_to_take_back(site: &Site) {
+    let before = site.dump();
+    let said = refused(&site.tune(&["apply", "--set", "osd:osd_op_queue_mclock_is_no_option=1", "--yes"]));
+    assert!(said.contains("this release has no option"), "{said}");
+    let said =
+        refused(&site.tune(&["apply", "--set", "osd:bluestore_default_buffered_read=perhaps", "--yes"]));
+    assert!(said.contains("nothing was changed"), "{said}");
+    assert_eq!(site.last_run()["state"], "rolled-back");
+    // The lab's file has it.
+    let said = refused(&site.tune(&["apply", "--set", "osd:osd_pool_default_size=7", "--yes"]));
+    assert!(said.contains("nothing was changed: osd.") && said.contains("by its file"), "{said}");
+    assert!(refused(&site.tune(&["rollback"])).contains("there is no run"));
     assert_eq!(site.dump(), before);
 }
 
@@ -97,7 +119,8 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
     let (space, record) = (site.dir.path().join("space.toml"), site.dir.path().join("record.jsonl"));
     let text = "version = 1\n[[option]]\nwho = \"client\"\nname = \"rbd_qos_write_iops_limit\"\n\
                 values = [\"20\", \"40\", \"80\", \"0\"]\n\
-                [[option]]\nwho = \"osd\"\nname = \"osd_client_message_cap\"\nfrom = 64\nto = 512\nlog = true\n";
+                [[option]]\nwho = \"osd\"\nname = \"osd_client_message_cap\"\nfrom = 64\nto = 512\nlog = true\n\
+                [[option]]\nwho = \"osd\"\nname = \"bluestore_default_buffered_read\"\nvalues = [\"true\", \"perhaps\"]\n";
     std::fs::write(&space, text).expect("a file");
     let (space, record) = (space.display().to_string(), record.display().to_string());
     let args = [
@@ -107,7 +130,7 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
         "--record",
         &record,
         "--trials",
-        "12",
+        "18",
         "--pool",
         "rbd",
         "--size",
@@ -135,6 +158,10 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
     let found = site.json(&args);
     assert_eq!(found["values"][0], "0", "no limit is the best of these: {found}");
     let all = std::fs::read_to_string(&record).expect("a record");
-    assert_eq!(all.lines().count(), 13, "{all}");
+    assert_eq!(all.lines().count(), 19, "{all}");
+    assert!(
+        found["values"][2] == "true" && all.contains("perhaps"),
+        "what the cluster refuses ends no search: {all}"
+    );
     assert_eq!(site.dump(), before);
 }

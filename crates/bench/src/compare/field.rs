@@ -6,7 +6,7 @@ use super::outcome::Run;
 use super::pulse::Pulse;
 use crate::bed::Bed;
 use crate::fio::{Job, Measured};
-use crate::rbd::{Cluster, Librbd};
+use crate::rbd::{Cluster, Librbd, image_name};
 use anyhow::{Result, anyhow};
 use loligo_block::host_files::HostFiles;
 use loligo_ceph::commands::CommandClient;
@@ -18,6 +18,14 @@ use std::path::Path;
 const STEAL: f64 = 0.1;
 /// Bytes of the scratch folder.
 const SCRATCH: u64 = 64 << 20;
+
+/// The purpose of the image, in its name.
+const IMAGE: &str = "verify";
+
+/// The name of the image of a comparison that the process of this number makes.
+pub fn image_of(process: &str) -> String {
+    image_name(IMAGE, process)
+}
 
 /// The place.
 pub(crate) struct Field<'a> {
@@ -42,7 +50,7 @@ impl<'a> Field<'a> {
         let bed = Bed::new(&options.place, SCRATCH)?;
         let mut cluster = Cluster::new(&bed, &options.place, "cluster", &options.source, say)?;
         say(&format!("writing an image of {} bytes", options.size));
-        let image = cluster.image(&bed, "verify", options.size);
+        let image = cluster.image(&bed, IMAGE, options.size);
         if image.is_err() && pulse.is_silent() {
             cluster.leave();
         }

@@ -10,6 +10,7 @@ mod pulse;
 mod run;
 
 pub use arms::{Arms, Ladder};
+pub use field::image_of;
 pub use judge::{Effect, FEWEST};
 pub use options::{Load, Options};
 pub use outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};

@@ -62,6 +62,17 @@ pub struct Rejected {
     pub why: String,
 }
 
+/// Two runs of an arm in a block that differ too much.
+struct Uneven {
+    /// The number of the block, from 1.
+    block: usize,
+    arm: usize,
+    /// The logarithm of the greater rate over the smaller.
+    spread: f64,
+    /// The block counts all the same.
+    counts: bool,
+}
+
 /// A figure of both arms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
@@ -215,10 +226,19 @@ impl Outcome {
     }
 
     fn that_count(&self, arms: [usize; 2]) -> Vec<&Block> {
+        self.blocks
+            .iter()
+            .zip(self.counts(arms))
+            .filter(|(_, counts)| *counts)
+            .map(|(block, _)| block)
+            .collect()
+    }
+
+    /// Which blocks count for two arms.
+    fn counts(&self, arms: [usize; 2]) -> Vec<bool> {
         let spreads: Vec<[f64; 2]> =
             self.blocks.iter().map(|block| arms.map(|arm| block.spread(arm))).collect();
-        let counts = count_of(&spreads, self.limit());
-        self.blocks.iter().zip(counts).filter(|(_, counts)| *counts).map(|(block, _)| block).collect()
+        count_of(&spreads, self.limit())
     }
 
     /// The geometric means of a figure of two arms, by the blocks that their ratio is of.
@@ -239,24 +259,39 @@ impl Outcome {
 
     /// Blocks that count for every arm against the one before, and for the last against the first.
     pub(super) fn counting(&self) -> usize {
+        self.pairs().map(|pair| self.that_count(pair).len()).min().unwrap_or(0)
+    }
+
+    /// Each arm with the one before, and the last with the first.
+    fn pairs(&self) -> impl Iterator<Item = [usize; 2]> + use<> {
         let last = self.arms.len() - 1;
-        let pairs = (1..=last).map(|arm| (arm, arm - 1)).chain([(last, 0)]);
-        pairs.map(|(arm, over)| self.that_count([arm, over]).len()).min().unwrap_or(0)
+        (1..=last).map(|arm| [arm, arm - 1]).chain([[last, 0]])
+    }
+
+    /// Runs of arms that were not alike and do not count.
+    pub(super) fn unlike(&self) -> Vec<Rejected> {
+        let left_out = self.uneven().into_iter().filter(|it| !it.counts);
+        left_out.map(|it| Rejected { block: it.block, arm: it.arm, why: self.differ(it.spread) }).collect()
     }
 
     /// Runs of arms that were not alike.
-    pub(super) fn unlike(&self) -> Vec<Rejected> {
+    fn uneven(&self) -> Vec<Uneven> {
         let limit = self.limit();
+        let counts: Vec<_> = self.pairs().map(|pair| (pair, self.counts(pair))).collect();
         let of = |(block, number): (&Block, usize)| {
-            let why = |spread: f64| {
-                let share = |it: f64| (it.exp_m1() * 100.0).round();
-                format!("its two runs differ by {} %, and {} % is the limit", share(spread), share(limit))
+            let one = |arm| {
+                let is_in =
+                    |(pair, counts): &([usize; 2], Vec<bool>)| !pair.contains(&arm) || counts[number - 1];
+                Uneven { block: number, arm, spread: block.spread(arm), counts: counts.iter().all(is_in) }
             };
-            let arms = (0..self.arms.len()).map(|arm| (arm, block.spread(arm)));
-            let unlike = arms.filter(|(_, spread)| *spread > limit);
-            unlike.map(|(arm, spread)| Rejected { block: number, arm, why: why(spread) }).collect::<Vec<_>>()
+            (0..self.arms.len()).map(one).filter(|it| it.spread > limit).collect::<Vec<_>>()
         };
         self.blocks.iter().zip(1..).flat_map(of).collect()
+    }
+
+    fn differ(&self, spread: f64) -> String {
+        let share = |it: f64| (it.exp_m1() * 100.0).round();
+        format!("its two runs differ by {} %, and {} % is the limit", share(spread), share(self.limit()))
     }
 
     fn rows(&self) -> Vec<[String; 6]> {
@@ -328,6 +363,13 @@ impl Outcome {
             let arm = &self.arms[it.arm];
             text.push_str(&format!("block {}, {arm}, does not count: {}\n", it.block, it.why));
         }
+        for it in self.uneven().iter().filter(|it| it.counts) {
+            let (arm, why) = (&self.arms[it.arm], self.differ(it.spread));
+            text.push_str(&format!(
+                "block {}, {arm}, counts, since one arm is uneven more often and the change may be why: {why}\n",
+                it.block
+            ));
+        }
         text
     }
 
@@ -391,6 +433,41 @@ mod tests {
         let of = |block: &Block| block.log_ratio(1, 0, |run| run.iops);
         assert!((of(&abba) - of(&baab)).abs() < 1e-9, "{} {}", of(&abba), of(&baab));
         assert!((of(&abba).exp() - 1.99).abs() < 0.01);
+    }
+
+    #[test]
+    fn remarks_say_of_each_uneven_run_whether_it_counts() {
+        let run = |arm, iops| Run { arm, iops, mean_ns: 1.0, p99_ns: 1.0, steal: 0.0, cut: 0 };
+        let block = |first: f64, second: f64| Block {
+            runs: vec![run(0, 100.0), run(1, 100.0), run(1, second), run(0, first)],
+        };
+        let words = |uneven: &[Block]| {
+            let mut outcome = Outcome {
+                load: String::new(),
+                arms: vec!["a".into(), "b".into()],
+                facts: Vec::new(),
+                seed: 1,
+                warm_up: 1,
+                power: Power { wanted: 0.1, pairs_needed: 16, minutes: 1.0, pairs: 16 },
+                blocks: std::iter::repeat_n(block(101.0, 101.0), 8).chain(uneven.iter().cloned()).collect(),
+                rejected: Vec::new(),
+                metrics: Vec::new(),
+                rungs: Vec::new(),
+                last: Vec::new(),
+            };
+            outcome.rejected = outcome.unlike();
+            (outcome.counting(), outcome.remarks())
+        };
+        let (count, said) = words(&[block(101.0, 50.0)]);
+        assert!(
+            count == 8 && said.contains("block 9, b, does not count: its two runs differ by 100 %"),
+            "{said}"
+        );
+        let (count, said) = words(&[block(101.0, 50.0), block(101.0, 50.0)]);
+        assert!(
+            count == 10 && said.contains("block 10, b, counts, since") && !said.contains("not count"),
+            "{said}"
+        );
     }
 
     #[test]

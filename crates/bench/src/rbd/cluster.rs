@@ -116,7 +116,7 @@ impl Cluster {
 
     /// An image of `size` bytes with the default features, written whole, so that its objects exist.
     pub(crate) fn image(&mut self, bed: &Bed, what: &str, size: u64) -> Result<String> {
-        let name = format!("loligo-{what}-{}", std::process::id());
+        let name = image_name(what, std::process::id());
         let spec = self.named(&name);
         self.images.push(name.clone());
         self.rbd(&["create", "--size", &format!("{size}B"), &spec])?;
@@ -202,6 +202,11 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// The name of an image that the process of this number makes.
+pub(crate) fn image_name(what: &str, process: impl std::fmt::Display) -> String {
+    format!("loligo-{what}-{process}")
 }
 
 fn facts_of(state: &State) -> Vec<(String, String)> {

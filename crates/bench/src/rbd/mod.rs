@@ -24,7 +24,7 @@ use loligo_lab::state::State;
 pub(crate) use cached::Cached;
 pub(crate) use cells::{Before, Both, Cell, Group};
 pub use cluster::Source;
-pub(crate) use cluster::{Cluster, Librbd};
+pub(crate) use cluster::{Cluster, Librbd, image_name};
 
 use crate::bed::{Bed, Place};
 use crate::folder::LAB;

@@ -50,13 +50,12 @@ pub enum Choices {
 }
 
 impl Choices {
-    /// The values that are named; none of a range.
-    pub fn values(&self) -> impl Iterator<Item = &str> {
-        let named = match self {
-            Choices::Values { values } => values.as_slice(),
-            Choices::Range { .. } => &[],
-        };
-        named.iter().map(String::as_str)
+    /// The values that are named; of a range both ends.
+    pub fn values(&self) -> Vec<String> {
+        match self {
+            Choices::Values { values } => values.clone(),
+            Choices::Range { from, to, .. } => [from, to].map(i64::to_string).to_vec(),
+        }
     }
 }
 
@@ -138,16 +137,6 @@ impl Space {
     }
 }
 
-impl SpaceOption {
-    /// Some value of it.
-    pub fn first(&self) -> String {
-        match &self.choices {
-            Choices::Values { values } => values.first().cloned().unwrap_or_default(),
-            Choices::Range { from, .. } => from.to_string(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +147,8 @@ mod tests {
                     [[option]]\nwho = \"osd\"\nname = \"b\"\nfrom = 1\nto = 64\nlog = true\n";
         let space = Space::read(good).expect("a space");
         assert_eq!(space.options[1].choices, Choices::Range { from: 1, to: 64, log: true });
-        assert_eq!((space.options[0].first(), space.options[1].first()), ("1".to_owned(), "1".to_owned()));
+        let values = |at: usize| space.options[at].choices.values().join(" ");
+        assert_eq!((values(0), values(1)), ("1 2".to_owned(), "1 64".to_owned()));
         for (bad, word) in [
             ("version = 2\noption = []\n".to_owned(), "version"),
             ("version = 1\noption = []\n".to_owned(), "0 options"),

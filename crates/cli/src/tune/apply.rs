@@ -6,6 +6,7 @@ use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
+use loligo_bench::compare;
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
@@ -339,6 +340,9 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         .run(head, &steps, &path)
         .map_err(|why| Ended::refused(format!("nothing was changed: {why}")))?;
     if let Some(why) = ended.why {
+        if ended.run.rolled_back.is_some() {
+            return refuse(format!("nothing was changed: {why}"));
+        }
         let begun = ended.run.begun.len();
         bail!(
             "stopped after {} of {} steps: {why}. Take {begun} back by 'loligo tune rollback {run}'",
@@ -456,17 +460,41 @@ pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
     let restarts = a.with.restarts(&client, &hosts, &facts, &accepted);
     let hands = Hands { client: &client, hosts: &hosts };
-    let back = Rollback { hands, lock: &lock, facts: &facts, restarts, force: a.force, watch: &watch }
-        .run(&run, &mut journal, state.clone())
-        .map_err(|why| {
-            anyhow!("{why}. The rest is taken back by 'loligo tune rollback {}' again", state.run)
-        })?;
+    let later: Vec<String> = states
+        .iter()
+        .filter(|it| it.at > state.at && it.state != "rolled-back")
+        .map(|it| it.run.clone())
+        .collect();
+    let back = Rollback {
+        hands,
+        lock: &lock,
+        facts: &facts,
+        restarts,
+        force: a.force,
+        later: &later,
+        watch: &watch,
+    }
+    .run(&run, &mut journal, state.clone())
+    .map_err(|why| anyhow!("{why}. The rest is taken back by 'loligo tune rollback {}' again", state.run))?;
     if !back.failed.is_empty() && !a.force {
         // The list is the error: scripts must not take this for a run that is taken back.
         bail!("{}", text::not_back(&state.run, &back));
     }
-    let what = json!({"run": state.run, "back": back});
-    a.json.done(what, || out!("{}", text::back(&state.run, &back)))
+    let images = images_of(&facts, &state.run);
+    let what = json!({"run": state.run, "back": back, "images": images});
+    a.json.done(what, || {
+        out!("{}", text::back(&state.run, &back));
+        for image in images {
+            out!("An image of the run is left: 'rbd rm {image}'\n");
+        }
+    })
+}
+
+/// Images of a comparison that was killed: they have the number of its process, as the run has.
+fn images_of(facts: &Facts, run: &str) -> Vec<String> {
+    let Some((_, process)) = run.rsplit_once('-') else { return Vec::new() };
+    let name = compare::image_of(process);
+    facts.images.iter().filter(|it| it.name == name).map(|it| format!("{}/{}", it.pool, it.name)).collect()
 }
 
 /// A run by its journal here, or by the cluster's copy; with the journal that goes on.
@@ -504,7 +532,7 @@ pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_tune::facts::Cluster;
+    use loligo_tune::facts::{Cluster, Image};
 
     fn refused(cluster: Cluster, health: &Health) -> String {
         let facts = Facts { cluster, ..Facts::default() };
@@ -529,6 +557,15 @@ mod tests {
         let ill = Health { checks: vec![("MON_DOWN".into(), "1/3 mons down".into())], ..calm };
         let said = refused(cluster(Some(18), false), &ill);
         assert!(said.contains("MON_DOWN: 1/3 mons down") && said.contains("--accept"), "{said}");
+    }
+
+    #[test]
+    fn the_image_of_a_killed_comparison_is_named() {
+        let image = |name: &str| Image { pool: "rbd".into(), name: name.into(), ..Image::default() };
+        let images = vec![image("loligo-verify-7"), image("loligo-verify-77"), image("vm")];
+        let facts = Facts { images, ..Facts::default() };
+        assert_eq!(images_of(&facts, "20261129-140000-77"), ["rbd/loligo-verify-77"]);
+        assert!(images_of(&facts, "20261129-140000-78").is_empty());
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! `loligo tune search`: values of options that serve a load, by trials on a laboratory's cluster.
 
 use super::apply::{Common, Prepared, Terminal, changing, is_free, prepare, reaches_all, uncompared};
-use super::by_name::is_abbreviated;
 use super::from::GoalArg;
 use super::verify::LoadArgs;
 use crate::outcome::refuse;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use loligo_bench::search::{self, Found, Limits, Record, Space};
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Chosen, Hands, Lock, SEARCH, places, price};
-use loligo_tune::plan::{Change, Now};
-use loligo_tune::rules::{Observe, Rules, Target};
+use loligo_tune::apply::{Apply, Chosen, Hands, Lock, SEARCH, named, places};
+use loligo_tune::rules::Rules;
 use std::path::PathBuf;
 
 /// Search values of options that serve a load, on a laboratory's cluster
@@ -67,24 +65,10 @@ pub(super) struct SearchArgs {
 impl SearchArgs {
     fn chosen(&self, space: &Space, hands: Hands<'_>, prepared: &Prepared) -> Result<Vec<Chosen>> {
         let one = |it: &search::SpaceOption| {
-            if it.choices.values().any(is_abbreviated) {
-                return refuse(format!("{}: write numbers in full: the cluster keeps them so", it.name));
-            }
-            if !hands.knows(&it.name).map_err(|why| anyhow!(why))? {
-                return refuse(format!("this release has no option {}", it.name));
-            }
-            let observe = if it.who.starts_with("client") { Observe::Image } else { Observe::Option };
-            let change = Change {
-                target: Target::Config,
-                who: it.who.clone(),
-                key: it.name.clone(),
-                now: Now::default(),
-                value: Some(it.first()),
-                observe,
-            };
-            let risk = price(&change, &prepared.facts).map_err(Ended::refused)?;
-            self.common.risk.affords(&it.name, risk)?;
-            Ok(Chosen::new(SEARCH, risk, change, &prepared.facts))
+            let chosen = named(hands, &prepared.facts, SEARCH, [&it.who, &it.name], &it.choices.values())
+                .map_err(Ended::refused)?;
+            self.common.risk.affords(&it.name, chosen.risk)?;
+            Ok(chosen)
         };
         space.options.iter().map(one).collect()
     }

@@ -343,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn what_two_write_to_a_journal_is_all_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("run.journal");
+        let mut one = Journal::create(&path, &[head()]).expect("a journal");
+        let (mut two, _) = Journal::open(&path).expect("a journal");
+        for number in 1..4 {
+            one.add(&Entry::Doing(number)).expect("written");
+            two.add(&Entry::Undoing(number)).expect("written");
+        }
+        let (_, entries) = Journal::open(&path).expect("a journal");
+        assert_eq!(entries.len(), 7, "{entries:?}");
+    }
+
+    #[test]
     fn a_damaged_line_in_the_middle_is_refused_wherever_it_is() {
         let text = [head(), Entry::Doing(1), Entry::Doing(2)].iter().map(line).collect::<String>();
         // Without its very last byte the last line is a torn one.

@@ -3,6 +3,7 @@
 use super::disk::is_of_disk;
 use super::hosts::Hosts;
 use super::masks::Masks;
+use super::named::OptionHelp;
 use super::on_host::{Found, Order};
 use super::step::place;
 use super::value::Value;
@@ -20,6 +21,17 @@ pub struct Hands<'a> {
     pub client: &'a CommandClient,
     /// The hosts.
     pub hosts: &'a Hosts,
+}
+
+/// A value that was not put.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotPut {
+    /// The place is as it was.
+    #[error("{0}")]
+    Refused(String),
+    /// It may be there all the same.
+    #[error("{0}")]
+    Perhaps(String),
 }
 
 impl Hands<'_> {
@@ -94,15 +106,15 @@ impl Hands<'_> {
         }
     }
 
-    /// True if the monitors know an option of this name.
+    /// What the monitors say of an option; nothing: they know none of this name.
     ///
     /// # Errors
     /// If they cannot be asked.
-    pub fn knows(&self, option: &str) -> Result<bool, String> {
-        let order = json!({"prefix": "config help", "key": option});
+    pub(super) fn help(&self, option: &str) -> Result<Option<OptionHelp>, String> {
+        let order = json!({"prefix": "config help", "key": option, "format": "json"});
         match self.client.send(Recipient::Monitors, &order) {
-            Ok(_) => Ok(true),
-            Err(why) if why.errno() == Some(libc::ENOENT) => Ok(false),
+            Ok(said) => serde_json::from_str(&said).map(Some).map_err(|why| format!("config help: {why}")),
+            Err(why) if why.errno() == Some(libc::ENOENT) => Ok(None),
             Err(why) => Err(why.to_string()),
         }
     }
@@ -110,8 +122,8 @@ impl Hands<'_> {
     /// Puts a value there. `known` is false where a release may not know the name any more.
     ///
     /// # Errors
-    /// If it is refused, with the words of whoever refuses.
-    pub fn put(&self, change: &Change, value: &Value, known: bool) -> Result<(), String> {
+    /// If it is refused, with the words of whoever refuses, or nobody knows whether it is there.
+    pub(super) fn put(&self, change: &Change, value: &Value, known: bool) -> Result<(), NotPut> {
         let order = match (change.target, &value.now) {
             (Target::Config | Target::Mgr, Some(now)) => json!({
                 "prefix": "config set", "who": change.who, "name": change.key, "value": now, "force": !known
@@ -124,11 +136,15 @@ impl Hands<'_> {
             }
             (Target::Daemon, _) => return Ok(()),
             _ if is_of_host(change.target) => {
-                return self.hosts.order(&change.who, order(change, Some(value.clone()))).map(drop);
+                let said = self.hosts.order(&change.who, order(change, Some(value.clone())));
+                return said.map(drop).map_err(NotPut::Perhaps);
             }
-            _ => return Err(format!("{} is not written by this program", place(change))),
+            _ => return Err(NotPut::Refused(format!("{} is not written by this program", place(change)))),
         };
-        self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| why.to_string())
+        self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| match why.errno() {
+            Some(libc::EINVAL | libc::ENOENT) => NotPut::Refused(why.to_string()),
+            _ => NotPut::Perhaps(why.to_string()),
+        })
     }
 }
 

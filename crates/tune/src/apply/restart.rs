@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// The time between two looks.
 const BETWEEN: Duration = Duration::from_millis(500);
 
+/// The time after a command from which on an OSD that still answers was not restarted by it.
+const UNTOUCHED: Duration = Duration::from_secs(60);
+
 /// The way to restart an OSD.
 #[derive(Debug, Clone)]
 pub enum Way {
@@ -127,10 +130,29 @@ impl Restarts<'_> {
             }
             Way::Systemd => self.by_systemd(osd, host, &unit_of(osd, unit)?)?,
         }
-        self.wait_for(|| match self.up_from(osd)? {
-            Some(from) if Some(from) > before => Ok(()),
+        let told = Instant::now();
+        let is_up = self.wait_for(|| match self.up_from(osd)? {
+            Some(from) if Some(from) > before => Ok(true),
+            // It is asked where the one before was: a new one is elsewhere, and counts as another.
+            Some(_) if self.is_by_command() && told.elapsed() > UNTOUCHED && self.answers(osd) => Ok(false),
             _ => Err(format!("osd.{osd} was restarted and is not up")),
-        })
+        })?;
+        let words = || {
+            let seconds = UNTOUCHED.as_secs();
+            format!(
+                "osd.{osd} runs on {seconds} s after the command of --restart-with: it does not restart that OSD"
+            )
+        };
+        is_up.then_some(()).ok_or_else(words)
+    }
+
+    fn is_by_command(&self) -> bool {
+        matches!(self.way, Way::Command(_))
+    }
+
+    /// It answers at the address that the map has.
+    fn answers(&self, osd: i64) -> bool {
+        self.client.send(Recipient::Osd(osd as u32), &command("version")).is_ok()
     }
 
     /// Waits until the cluster is as it was before.
@@ -144,11 +166,11 @@ impl Restarts<'_> {
         })
     }
 
-    fn wait_for(&self, mut is_so: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+    fn wait_for<T>(&self, mut is_so: impl FnMut() -> Result<T, String>) -> Result<T, String> {
         let deadline = Instant::now() + self.patience;
         loop {
             match is_so() {
-                Ok(()) => return Ok(()),
+                Ok(it) => return Ok(it),
                 Err(why) if Instant::now() >= deadline => {
                     return Err(format!("{why}, after {} s (--patience)", self.patience.as_secs()));
                 }

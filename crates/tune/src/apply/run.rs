@@ -4,7 +4,8 @@ use super::effect::{self, Effect};
 use super::gate::Health;
 use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
-use super::places::{Hands, has, wanted};
+use super::overridden;
+use super::places::{Hands, NotPut, has, wanted};
 use super::restart::Restarts;
 use super::scheduler;
 use super::shared::{self, State};
@@ -89,6 +90,8 @@ struct UnderWay<'a> {
     entries: Vec<Entry>,
     /// The cluster's copy of its state.
     state: State,
+    /// The step whose value was refused: its place is as it was.
+    refused: Option<u32>,
 }
 
 impl Apply<'_> {
@@ -98,20 +101,26 @@ impl Apply<'_> {
     /// If nothing was begun: the journal or the cluster's copy cannot be written. A run that stops later has its reason in its end.
     pub fn run(&self, head: Head, steps: &[Step], path: &Path) -> Result<Ended, String> {
         let (journal, entries, state) = self.begin(head, steps, &[], path)?;
-        let mut under_way = UnderWay { apply: self, journal, entries, state };
+        let mut under_way = UnderWay { apply: self, journal, entries, state, refused: None };
         let mut why = under_way.make(steps).err();
-        let how = if why.is_none() { How::Applied } else { How::Stopped };
-        let ended = Entry::Ended { at: now(), how, why: why.clone().unwrap_or_default() };
-        if let Err(failed) = under_way.note(ended) {
+        if let Err(failed) = under_way.end(why.as_deref()) {
             why = why.or(Some(failed));
         }
-        under_way.state.state = if why.is_none() { "applied" } else { "stopped" }.to_owned();
-        self.tell_end(&under_way.state);
         let run = Run::of(&under_way.entries).ok_or("the journal has no head")?;
+        under_way.state.state = match (&why, run.rolled_back) {
+            (None, _) => "applied",
+            (Some(_), None) => "stopped",
+            (Some(_), Some(_)) => "rolled-back",
+        }
+        .to_owned();
+        self.tell_end(&under_way.state);
         Ok(Ended { run, why })
     }
 
     /// Makes what is there durable, with `more` entries, on this host and in the cluster. Nothing is changed before.
+    ///
+    /// # Errors
+    /// If that cannot be, or a value cannot act: an OSD has another one that goes before it.
     pub(super) fn begin(
         &self,
         head: Head,
@@ -119,6 +128,7 @@ impl Apply<'_> {
         more: &[Entry],
         path: &Path,
     ) -> Result<(Journal, Vec<Entry>, State), String> {
+        overridden::none(self.hands, self.facts, steps)?;
         let mut entries = vec![Entry::Head(head.clone())];
         entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
         entries.extend_from_slice(more);
@@ -176,7 +186,10 @@ impl UnderWay<'_> {
         let value = wanted(&step.change);
         self.note(Entry::Doing(step.number))?;
         self.apply.watch.say(&format!("step {} of {of}: {} ({})", step.number, step.words(), step.rule));
-        self.apply.hands.put(&step.change, &value, true).map_err(|why| format!("{}: {why}", step.place()))
+        self.apply.hands.put(&step.change, &value, true).map_err(|why| {
+            self.refused = matches!(why, NotPut::Refused(_)).then_some(step.number);
+            format!("{}: {why}", step.place())
+        })
     }
 
     fn done(&mut self, step: &Step, effect: Effect) -> Result<(), String> {
@@ -186,6 +199,24 @@ impl UnderWay<'_> {
         };
         self.apply.watch.say(&words);
         self.note(Entry::Done(step.number, effect))
+    }
+
+    /// Notes the end. A run whose first value was refused has changed nothing: nobody has to take it back.
+    fn end(&mut self, why: Option<&str>) -> Result<(), String> {
+        let how = if why.is_none() { How::Applied } else { How::Stopped };
+        self.note(Entry::Ended { at: now(), how, why: why.unwrap_or_default().to_owned() })?;
+        let mut begun = self.entries.iter().filter_map(|it| match it {
+            Entry::Doing(number) => Some(*number),
+            _ => None,
+        });
+        if begun.next() == self.refused
+            && begun.next().is_none()
+            && let Some(number) = self.refused
+        {
+            self.note(Entry::Undone(number, None))?;
+            self.note(Entry::RolledBack { at: now() })?;
+        }
+        Ok(())
     }
 
     fn note(&mut self, entry: Entry) -> Result<(), String> {

@@ -199,7 +199,7 @@ fn is_unlisted(change: &Change, facts: &Facts) -> bool {
 ///
 /// # Errors
 /// If it acts only when something is made anew, or never; the reason.
-pub fn price(change: &Change, facts: &Facts) -> Result<Risk, String> {
+pub(super) fn price(change: &Change, facts: &Facts) -> Result<Risk, String> {
     if change.target != Target::Config {
         return Ok(Risk::Online);
     }

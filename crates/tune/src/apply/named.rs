@@ -1,0 +1,204 @@
+//! Options of Ceph that a person or a search names, and no rule: what may be set is asked of the cluster.
+
+use super::places::Hands;
+use super::step::{Chosen, price};
+use crate::facts::Facts;
+use crate::plan::{Change, Now, is_of};
+use crate::rules::{Observe, OptionTable, Risk, Target};
+use serde::Deserialize;
+
+/// What the cluster says of an option (`ceph config help`).
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OptionHelp {
+    #[serde(rename = "type")]
+    kind: String,
+    min: serde_json::Value,
+    max: serde_json::Value,
+    enum_values: Vec<String>,
+    can_update_at_runtime: bool,
+}
+
+impl OptionHelp {
+    /// The reason why the option cannot have this value; nothing: the cluster may take it.
+    fn refuses(&self, value: &str) -> Option<String> {
+        let is_number = match self.kind.as_str() {
+            "int" => value.parse::<i64>().is_ok(),
+            "uint" | "size" => value.parse::<u64>().is_ok(),
+            "float" => value.parse::<f64>().is_ok_and(f64::is_finite),
+            _ => true,
+        };
+        if is_abbreviated(value) {
+            return Some(
+                "write the number in full: the cluster keeps it so, and it is compared with that".to_owned(),
+            );
+        }
+        if !is_number {
+            let what = if self.kind == "float" { "a number" } else { "a whole number" };
+            let sign = if matches!(self.kind.as_str(), "uint" | "size") { ", not below 0" } else { "" };
+            return Some(format!("it takes {what}{sign}"));
+        }
+        if !self.enum_values.is_empty() && !self.enum_values.iter().any(|it| it == value) {
+            return Some(format!("it takes one of these: {}", self.enum_values.join(", ")));
+        }
+        let is = value.parse::<f64>().ok();
+        match (is, bound(&self.min), bound(&self.max)) {
+            (Some(is), Some(min), _) if is < min => Some(format!("it takes {min} at least")),
+            (Some(is), _, Some(max)) if is > max => Some(format!("it takes {max} at most")),
+            _ => None,
+        }
+    }
+}
+
+/// A bound as the cluster says it: a number, a number as text, or an empty text where there is none.
+fn bound(said: &serde_json::Value) -> Option<f64> {
+    said.as_f64().or_else(|| said.as_str()?.parse().ok())
+}
+
+/// A change of an option for a section, to the first of `values`. All of them are checked, since a search tries them all.
+///
+/// # Errors
+/// If no daemon is known of the section, the release has no such option, the option cannot have one of the values, or it never acts;
+/// the reason.
+///
+/// # Panics
+/// If there is no value.
+pub fn named(
+    hands: Hands<'_>,
+    facts: &Facts,
+    rule: &str,
+    [who, key]: [&str; 2],
+    values: &[String],
+) -> Result<Chosen, String> {
+    if !is_section(who) {
+        return Err(format!(
+            "{who} is no section that can be followed to its daemons: take osd, osd.N, osd/class:NAME, osd/host:NAME, global or client"
+        ));
+    }
+    if who.starts_with("osd") && !facts.osds.iter().any(|osd| is_of(osd, who)) {
+        return Err(format!("there is no OSD of {who}: 'ceph osd tree' lists them"));
+    }
+    let help = hands.help(key)?.ok_or_else(|| format!("this release has no option {key}"))?;
+    for value in values {
+        if let Some(why) = help.refuses(value).or_else(|| bars_the_lock(key, value)) {
+            return Err(format!("{key}={value}: {why}"));
+        }
+    }
+    let change = Change {
+        target: Target::Config,
+        who: who.to_owned(),
+        key: key.to_owned(),
+        now: Now::default(),
+        value: Some(values[0].clone()),
+        observe: observe(who, key),
+    };
+    let table = facts.cluster.release.and_then(OptionTable::near);
+    let is_listed = table.is_some_and(|table| table.find(key).is_some());
+    let is_late = !is_listed && !who.starts_with("client") && !help.can_update_at_runtime;
+    let risk = if is_late { Risk::Restart } else { price(&change, facts)? };
+    Ok(Chosen::new(rule, risk, change, facts))
+}
+
+/// Sections as the configuration database spells them, and whose daemons are known.
+fn is_section(who: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ':', ' ']);
+    match who.split_once('/') {
+        Some(("osd", mask)) => {
+            ["class:", "host:"].iter().any(|kind| mask.strip_prefix(kind).is_some_and(is_name))
+        }
+        Some(_) => false,
+        None => {
+            let number = who.strip_prefix("osd.");
+            ["osd", "global"].contains(&who)
+                || number.is_some_and(|it| it.parse::<u32>().is_ok_and(|number| number.to_string() == it))
+                || who == "client"
+                || who.strip_prefix("client.").is_some_and(is_name)
+        }
+    }
+}
+
+/// The lock is an attribute of an object. Where none may be so long, no run could be taken back.
+fn bars_the_lock(key: &str, value: &str) -> Option<String> {
+    const LEAST: u64 = 4096;
+    let is_barred =
+        key == "osd_max_attr_size" && value.parse::<u64>().is_ok_and(|it| (1..LEAST).contains(&it));
+    is_barred.then(|| format!("the tuner's own lock is an attribute, and needs {LEAST} bytes"))
+}
+
+/// `32M` and `4Ki`: numbers that the cluster writes out.
+fn is_abbreviated(value: &str) -> bool {
+    let digits = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    digits.len() < value.len()
+        && ["K", "M", "G", "T", "P", "E"]
+            .iter()
+            .any(|unit| digits.strip_prefix(unit).is_some_and(|rest| ["", "i", "B", "iB"].contains(&rest)))
+}
+
+/// The way to see that a value acts. Some options have a witness beside the daemon's word on them.
+fn observe(who: &str, key: &str) -> Observe {
+    match key {
+        _ if who.starts_with("client") => Observe::Image,
+        "osd_max_backfills" => Observe::Reservers,
+        _ if key.starts_with("osd_op_num_shards") => Observe::Shards,
+        _ => Observe::Option,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn help(said: serde_json::Value) -> OptionHelp {
+        serde_json::from_value(said).expect("help of an option")
+    }
+
+    #[test]
+    fn sections_are_those_whose_daemons_are_known() {
+        for good in ["osd", "osd.3", "osd/class:hdd", "osd/host:n1", "global", "client", "client.vm"] {
+            assert!(is_section(good), "{good}");
+        }
+        for bad in
+            ["mon", "osd.03", "osd/root:default", "osd/class:hdd/host:n1", "class:hdd/osd", "osd/class:", ""]
+        {
+            assert!(!is_section(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_with_units_are_known() {
+        for short in ["32M", "4Ki", "1.5GiB", "10K"] {
+            assert!(is_abbreviated(short), "{short}");
+        }
+        for full in ["33554432", "kernel", "0/1", "compression=M", "M", "high_client_ops", "10s"] {
+            assert!(!is_abbreviated(full), "{full}");
+        }
+    }
+
+    #[test]
+    fn values_that_an_option_cannot_have_are_refused() {
+        let uint = help(json!({"type": "uint", "min": "", "max": "", "enum_values": []}));
+        let float = help(json!({"type": "float", "min": 0.0, "max": "1"}));
+        let word =
+            help(json!({"type": "str", "min": "", "max": "", "enum_values": ["wpq", "mclock_scheduler"]}));
+        let refused = |help: &OptionHelp, value: &str| help.refuses(value).unwrap_or_default();
+        assert_eq!(refused(&uint, "7"), "");
+        assert_eq!(refused(&uint, "many"), "it takes a whole number, not below 0");
+        assert_eq!(refused(&uint, "-1"), "it takes a whole number, not below 0");
+        assert!(refused(&uint, "32M").contains("in full"));
+        assert_eq!(refused(&float, "0.5"), "");
+        assert_eq!(refused(&float, "1.5"), "it takes 1 at most");
+        assert_eq!(refused(&float, "-1"), "it takes 0 at least");
+        assert_eq!(refused(&word, "wpq"), "");
+        assert_eq!(refused(&word, "fifo"), "it takes one of these: wpq, mclock_scheduler");
+        assert!(help(json!({"type": "str", "newer": [1]})).refuses("x=1,y=2").is_none());
+    }
+
+    #[test]
+    fn an_option_that_would_bar_the_lock_is_refused() {
+        let is_barred = |key: &str, value: &str| bars_the_lock(key, value).is_some();
+        assert!(is_barred("osd_max_attr_size", "1") && is_barred("osd_max_attr_size", "4095"));
+        assert!(!is_barred("osd_max_attr_size", "0") && !is_barred("osd_max_attr_size", "65536"));
+        assert!(!is_barred("osd_max_backfills", "1"));
+    }
+}

@@ -1,0 +1,74 @@
+//! Values that OSDs take from elsewhere, before those of the configuration database.
+
+use super::places::Hands;
+use super::step::Step;
+use crate::facts::Facts;
+use crate::gather::asked::{ask, command};
+use crate::plan::{is_of, is_same};
+use crate::rules::Target;
+use loligo_ceph::commands::Recipient;
+use serde_json::Value;
+
+/// Sources that go before the database, as `config diff` names them, and the way to end each. An override ends with the OSD's next
+/// start, and is not among them.
+const SOURCES: [(&str, &str); 3] = [
+    ("file", "take it out of that file"),
+    ("env", "take it out of CEPH_ARGS of its unit"),
+    ("cmdline", "take it out of the arguments of its unit"),
+];
+
+/// Refuses steps whose values no OSD would run with.
+///
+/// # Errors
+/// If an OSD has a value of its own that goes before one of them; the way to end it.
+pub(super) fn none(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<(), String> {
+    for osd in facts.osds.iter().filter(|osd| osd.up) {
+        let of_file = |it: &Step| it.change.target == Target::File && it.change.who == osd.host;
+        let is_freed = |key: &str| steps.iter().any(|it| of_file(it) && it.change.key == key);
+        let meant =
+            steps.iter().filter(|it| it.change.target == Target::Config && is_of(osd, &it.change.who));
+        let meant: Vec<&Step> = meant.filter(|it| !is_freed(&it.change.key)).collect();
+        if meant.is_empty() {
+            continue;
+        }
+        let diff = ask(hands.client, Recipient::Osd(osd.id as u32), &command("config diff"))?;
+        let first = meant.iter().find_map(|it| before(&diff, &it.change.key, it.change.value.as_deref()));
+        if let Some(why) = first {
+            return Err(format!("osd.{} on {} has {why}", osd.id, osd.host));
+        }
+    }
+    Ok(())
+}
+
+/// The source whose value goes before `want`, in words; nothing: there is none, or its value is the same.
+fn before(diff: &Value, key: &str, want: Option<&str>) -> Option<String> {
+    let (sources, want) = (&diff["diff"][key], want?);
+    SOURCES.iter().find_map(|(source, mend)| {
+        let value = &sources[*source];
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        (!value.is_null() && !is_same(&text, want)).then(|| {
+            format!(
+                "{key}={text} by its {source}, which goes before the database: {mend}, and start the OSD anew"
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_value_of_a_file_goes_before_the_database() {
+        let diff = json!({"diff": {
+            "k": {"default": 1, "file": 3, "mon": 2, "final": 3},
+            "n": {"default": 1, "mon": 2, "override": 5, "final": 5}
+        }});
+        let of = |key: &str, want: &str| before(&diff, key, Some(want));
+        assert!(of("k", "7").is_some_and(|why| why.contains("k=3 by its file")));
+        assert_eq!(of("k", "3"), None, "it acts all the same");
+        assert_eq!((of("n", "7"), of("other", "1")), (None, None));
+        assert_eq!(before(&diff, "k", None), None, "what is taken away leaves the file's value, as is meant");
+    }
+}
