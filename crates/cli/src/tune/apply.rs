@@ -13,8 +13,8 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
 use loligo_tune::apply::{
-    Apply, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run,
-    Uncompared, VERSION, Watch, Way, carry_out, choose, now, steps,
+    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run,
+    Step, Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
@@ -326,6 +326,8 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         (by_name(&a.sets, a.common.risk, hands, facts)?, Vec::new())
     };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
+    let (steps, vain) = a.without_vain(hands, facts, steps)?;
+    let by_hand = [by_hand, vain].concat();
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
     let Some(lock) = lock.filter(|_| !steps.is_empty()) else {
@@ -352,6 +354,29 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+impl ApplyArgs {
+    /// Leaves steps out whose values would not act, for a person. One that was named is refused.
+    fn without_vain(
+        &self,
+        hands: Hands<'_>,
+        facts: &Facts,
+        steps: Vec<Step>,
+    ) -> Result<(Vec<Step>, Vec<ByHand>)> {
+        let vain = overridden(hands, facts, &steps).map_err(said)?;
+        if let Some(why) = vain.values().next().filter(|_| !self.rules.is_empty() || !self.sets.is_empty()) {
+            return refuse(format!("nothing was changed: {why}"));
+        }
+        let (mut left, mut by_hand) = (Vec::new(), Vec::new());
+        for step in steps {
+            match vain.get(&step.number) {
+                Some(why) => by_hand.push(ByHand { rule: step.rule, change: step.change, why: why.clone() }),
+                None => left.push(Step { number: left.len() as u32 + 1, ..step }),
+            }
+        }
+        Ok((left, by_hand))
+    }
 }
 
 /// Rules with the places that are as they say.
