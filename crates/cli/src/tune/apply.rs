@@ -2,6 +2,7 @@
 
 use super::by_name::by_name;
 use super::from::{From, PurposeArgs, RiskArg, connect, gather_from};
+use super::of_lab::restart_command;
 use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
@@ -119,7 +120,8 @@ pub(super) struct Common {
 /// The ways and places of a run.
 #[derive(Debug, clap::Args)]
 pub(super) struct With {
-    /// Restart OSDs by this command of the shell, with {id} and {host}; else the orchestrator does it, or systemctl on the OSD's host
+    /// Restart OSDs by this command of the shell, with {id} and {host}; else the orchestrator does it, or the lab whose file --conf is, or
+    /// systemctl on the OSD's host
     #[arg(long, value_name = "COMMAND")]
     restart_with: Option<String>,
     /// Go on beside this check of 'ceph health' (any number)
@@ -169,9 +171,10 @@ pub(super) fn journal(state: Option<&PathBuf>, fsid: &str, run: &str) -> Result<
 }
 
 impl With {
-    pub(super) fn way(&self, facts: &Facts) -> Way {
-        match &self.restart_with {
-            Some(command) => Way::Command(command.clone()),
+    fn way(&self, facts: &Facts, hosts: &Hosts) -> Way {
+        let given = self.restart_with.clone();
+        match given.or_else(|| restart_command(&hosts.conf, facts.cluster.fsid.as_deref())) {
+            Some(command) => Way::Command(command),
             None if facts.cluster.orchestrator.as_deref() == Some("cephadm") => Way::Orchestrator,
             None => Way::Systemd,
         }
@@ -184,7 +187,7 @@ impl With {
         facts: &Facts,
         accepted: &'a BTreeSet<String>,
     ) -> Restarts<'a> {
-        Restarts { client, hosts, way: self.way(facts), accepted, patience: self.patience }
+        Restarts { client, hosts, way: self.way(facts, hosts), accepted, patience: self.patience }
     }
 }
 
