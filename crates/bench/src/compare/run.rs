@@ -120,7 +120,8 @@ impl Compare<'_, '_> {
                 "{} of {all} blocks do not count, since runs of one arm differ too much: compare at a calmer time",
                 all - done
             );
-            if !is_planned && done == PILOT {
+            // Blocks that were left out may all count at once, so that this number is passed by.
+            if !is_planned && done >= PILOT {
                 is_planned = true;
                 wanted = self.plan(begun.elapsed().div_f64(all as f64));
             }
