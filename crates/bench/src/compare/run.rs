@@ -296,6 +296,8 @@ mod tests {
         // Of five blocks three counted, and then all.
         assert!(pilot.is_to_be_planned(PILOT + 1) && !pilot.is_reached(PILOT + 1));
         let planned = Length(Some(FEWEST));
-        assert!(!planned.is_to_be_planned(PILOT) && !planned.is_reached(FEWEST - 1) && planned.is_reached(FEWEST));
+        assert!(
+            !planned.is_to_be_planned(PILOT) && !planned.is_reached(FEWEST - 1) && planned.is_reached(FEWEST)
+        );
     }
 }
