@@ -5,7 +5,9 @@ use super::step::{Chosen, price};
 use crate::facts::Facts;
 use crate::plan::{Change, Now, is_of};
 use crate::rules::{Observe, OptionTable, Risk, Target};
+use loligo_ceph::commands::Recipient;
 use serde::Deserialize;
+use serde_json::json;
 
 /// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
 const DECIMALS: usize = 6;
@@ -13,7 +15,9 @@ const DECIMALS: usize = 6;
 /// What the cluster says of an option (`ceph config help`).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct OptionHelp {
+struct OptionHelp {
+    /// As the cluster spells it: it takes other spellings, and keeps this one.
+    name: String,
     #[serde(rename = "type")]
     kind: String,
     min: serde_json::Value,
@@ -25,24 +29,28 @@ pub(super) struct OptionHelp {
 impl OptionHelp {
     /// The reason why the option cannot have this value; nothing: the cluster may take it.
     fn refuses(&self, value: &str) -> Option<String> {
-        let is_number = match self.kind.as_str() {
+        let kind = self.kind.as_str();
+        let is_number = match kind {
             "int" => value.parse::<i64>().is_ok(),
-            "uint" | "size" => value.parse::<u64>().is_ok(),
+            "uint" | "size" | "secs" | "millisecs" => value.parse::<u64>().is_ok(),
             "float" => value.parse::<f64>().is_ok_and(f64::is_finite),
             _ => true,
         };
+        if kind == "bool" && !["true", "false"].contains(&value) {
+            return Some("it takes true or false".to_owned());
+        }
         if is_abbreviated(value) {
             return Some(
                 "write the number in full: the cluster keeps it so, and it is compared with that".to_owned(),
             );
         }
         if !is_number {
-            let what = if self.kind == "float" { "a number" } else { "a whole number" };
-            let sign = if matches!(self.kind.as_str(), "uint" | "size") { ", not below 0" } else { "" };
+            let what = if kind == "float" { "a number" } else { "a whole number" };
+            let sign = if matches!(kind, "int" | "float") { "" } else { ", not below 0" };
             return Some(format!("it takes {what}{sign}"));
         }
-        let decimals = value.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-        if self.kind == "float" && decimals > DECIMALS {
+        let is_kept = |it: f64| format!("{it:.DECIMALS$}").parse() == Ok(it);
+        if kind == "float" && !value.parse().is_ok_and(is_kept) {
             return Some(format!("the cluster keeps {DECIMALS} decimals of it"));
         }
         if !self.enum_values.is_empty() && !self.enum_values.iter().any(|it| it == value) {
@@ -85,9 +93,17 @@ pub fn named(
     if who.starts_with("osd") && !facts.osds.iter().any(|osd| is_of(osd, who)) {
         return Err(format!("there is no OSD of {who}: 'ceph osd tree' lists them"));
     }
-    let help = hands.help(key)?.ok_or_else(|| format!("this release has no option {key}"))?;
+    let help = help(hands, key)?.ok_or_else(|| format!("this release has no option {key}"))?;
+    if help.name != key {
+        return Err(format!("the option is spelt {}: its value is not found by {key}", help.name));
+    }
+    if bars_the_tuner(key) {
+        return Err(format!(
+            "{key}: the tuner's own connection, lock and keys stand on it, and a wrong value could not be taken back"
+        ));
+    }
     for value in values {
-        if let Some(why) = help.refuses(value).or_else(|| bars_the_lock(key, value)) {
+        if let Some(why) = help.refuses(value) {
             return Err(format!("{key}={value}: {why}"));
         }
     }
@@ -124,12 +140,36 @@ fn is_section(who: &str) -> bool {
     }
 }
 
-/// The lock is an attribute of an object. Where none may be so long, no run could be taken back.
-fn bars_the_lock(key: &str, value: &str) -> Option<String> {
-    const LEAST: u64 = 4096;
-    let is_barred =
-        key == "osd_max_attr_size" && value.parse::<u64>().is_ok_and(|it| (1..LEAST).contains(&it));
-    is_barred.then(|| format!("the tuner's own lock is an attribute, and needs {LEAST} bytes"))
+/// What the monitors say of an option; nothing: they know none of this name.
+fn help(hands: Hands<'_>, option: &str) -> Result<Option<OptionHelp>, String> {
+    let order = json!({"prefix": "config help", "key": option, "format": "json"});
+    match hands.client.send(Recipient::Monitors, &order) {
+        Ok(said) => serde_json::from_str(&said).map(Some).map_err(|why| format!("config help: {why}")),
+        Err(why) if why.errno() == Some(libc::ENOENT) => Ok(None),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+/// True if an option decides whether the tuner itself still reaches the cluster, takes its lock, an attribute of an object, and writes
+/// the state of its runs.
+fn bars_the_tuner(key: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "osd_max_attr_size",
+        "osd_max_attr_name_len",
+        "osd_max_object_name_len",
+        "osd_max_object_namespace_len",
+        "mon_config_key_max_entry_size",
+        "mon_host",
+        "keyring",
+        "keyfile",
+        "public_addr",
+        "cluster_addr",
+        "public_network",
+        "cluster_network",
+    ];
+    const FAMILIES: [&str; 4] = ["auth_", "cephx_", "ms_bind_", "osd_class_"];
+    let is_wire = key.starts_with("ms_") && (key.ends_with("_mode") || key.ends_with("type"));
+    is_wire || NAMES.contains(&key) || FAMILIES.iter().any(|family| key.starts_with(family))
 }
 
 /// `32M` and `4Ki`: numbers that the cluster writes out.
@@ -154,9 +194,8 @@ fn observe(who: &str, key: &str) -> Observe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn help(said: serde_json::Value) -> OptionHelp {
+    fn of(said: serde_json::Value) -> OptionHelp {
         serde_json::from_value(said).expect("help of an option")
     }
 
@@ -184,29 +223,48 @@ mod tests {
 
     #[test]
     fn values_that_an_option_cannot_have_are_refused() {
-        let uint = help(json!({"type": "uint", "min": "", "max": "", "enum_values": []}));
-        let float = help(json!({"type": "float", "min": 0.0, "max": "1"}));
+        let uint = of(json!({"type": "uint", "min": "", "max": "", "enum_values": []}));
+        let float = of(json!({"type": "float", "min": 0.0, "max": "1"}));
         let word =
-            help(json!({"type": "str", "min": "", "max": "", "enum_values": ["wpq", "mclock_scheduler"]}));
+            of(json!({"type": "str", "min": "", "max": "", "enum_values": ["wpq", "mclock_scheduler"]}));
         let refused = |help: &OptionHelp, value: &str| help.refuses(value).unwrap_or_default();
         assert_eq!(refused(&uint, "7"), "");
         assert_eq!(refused(&uint, "many"), "it takes a whole number, not below 0");
         assert_eq!(refused(&uint, "-1"), "it takes a whole number, not below 0");
         assert!(refused(&uint, "32M").contains("in full"));
         assert_eq!(refused(&float, "0.5"), "");
-        assert_eq!(refused(&float, "0.0000001"), "the cluster keeps 6 decimals of it");
+        for small in ["0.0000001", "1e-7", "0.1234567"] {
+            assert_eq!(refused(&float, small), "the cluster keeps 6 decimals of it");
+        }
+        assert_eq!(refused(&float, "1e-3"), "");
+        let (truth, time) = (of(json!({"type": "bool"})), of(json!({"type": "secs"})));
+        assert_eq!((refused(&truth, "true"), refused(&time, "5")), (String::new(), String::new()));
+        assert_eq!(refused(&truth, "True"), "it takes true or false");
+        assert_eq!(refused(&time, "5m"), "it takes a whole number, not below 0");
         assert_eq!(refused(&float, "1.5"), "it takes 1 at most");
         assert_eq!(refused(&float, "-1"), "it takes 0 at least");
         assert_eq!(refused(&word, "wpq"), "");
         assert_eq!(refused(&word, "fifo"), "it takes one of these: wpq, mclock_scheduler");
-        assert!(help(json!({"type": "str", "newer": [1]})).refuses("x=1,y=2").is_none());
+        assert!(of(json!({"type": "str", "newer": [1]})).refuses("x=1,y=2").is_none());
     }
 
     #[test]
-    fn an_option_that_would_bar_the_lock_is_refused() {
-        let is_barred = |key: &str, value: &str| bars_the_lock(key, value).is_some();
-        assert!(is_barred("osd_max_attr_size", "1") && is_barred("osd_max_attr_size", "4095"));
-        assert!(!is_barred("osd_max_attr_size", "0") && !is_barred("osd_max_attr_size", "65536"));
-        assert!(!is_barred("osd_max_backfills", "1"));
+    fn options_that_the_tuner_stands_on_are_refused() {
+        for key in [
+            "osd_max_attr_size",
+            "osd_max_object_namespace_len",
+            "mon_config_key_max_entry_size",
+            "ms_type",
+            "ms_cluster_type",
+            "auth_client_required",
+            "osd_class_load_list",
+        ] {
+            assert!(bars_the_tuner(key), "{key}");
+        }
+        for key in
+            ["osd_max_backfills", "ms_async_op_threads", "ms_dispatch_throttle_bytes", "osd_debug_inject_x"]
+        {
+            assert!(!bars_the_tuner(key), "{key}");
+        }
     }
 }

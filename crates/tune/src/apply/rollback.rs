@@ -169,8 +169,9 @@ impl Rollback<'_> {
             return Ok(None);
         }
         // A copy has no values that a search tried: any may be its own.
-        let is_tried =
-            run.tried.contains(&(step.number, is.now.clone())) || (run.by_copy && step.rule == SEARCH);
+        // The cluster keeps a value in its own words: 0.3 as 0.300000.
+        let is_one = |(number, value): &(u32, Option<String>)| *number == step.number && same(&is.now, value);
+        let is_tried = run.tried.iter().any(is_one) || (run.by_copy && step.rule == SEARCH);
         if !is_ours(&is, step) && !is_tried && !self.force {
             let words = format!(
                 "it is {} now, and the run had set {}: {} changed it since. --force puts {} back",
@@ -211,11 +212,14 @@ fn is_ours(is: &Value, step: &Step) -> bool {
             (is, _, _) => is.is_none(),
         };
     }
-    let same = |one: &Option<String>, two: &Option<String>| match (one, two) {
+    same(&is.now, &want.now) || (same(&is.now, &step.before.now) && same(&is.kept, &want.kept))
+}
+
+fn same(one: &Option<String>, two: &Option<String>) -> bool {
+    match (one, two) {
         (Some(one), Some(two)) => is_same(one, two),
         (one, two) => one == two,
-    };
-    same(&is.now, &want.now) || (same(&is.now, &step.before.now) && same(&is.kept, &want.kept))
+    }
 }
 
 /// The step whose value is what was there before.
