@@ -5,6 +5,7 @@ mod by_name;
 mod from;
 mod history;
 mod measure;
+mod of_lab;
 mod partition;
 mod search;
 mod text;

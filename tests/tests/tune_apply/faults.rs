@@ -9,14 +9,14 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 /// Lines of standard error, and all of them once it has ended.
-fn run(site: &Site, args: &[&str], on: &str, mut then: impl FnMut()) -> (bool, String) {
+fn run(site: &Site, args: &[&str], on: &str, mut then: impl FnMut(u32)) -> (bool, String) {
     let mut child = site.command(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it runs");
     let mut all = Vec::new();
     for line in BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
         let is_first = line.contains(on) && !all.iter().any(|it: &String| it.contains(on));
         all.push(line);
         if is_first {
-            then();
+            then(child.id());
         }
     }
     let all = all.join("\n");
@@ -51,7 +51,7 @@ fn a_tuner_whose_lock_was_taken_does_nothing_more() {
     let restart =
         format!("{program} lab fail osd {{id}} --dir {dir} >&2; sleep 1; {program} lab mend --dir {dir} >&2");
     let slow = format!("sleep 25; {restart}");
-    let take = || {
+    let take = |_| {
         let out = good(site.lab.sh("rados -p rbd -N loligo-tune lock info tuner tuner --format json"));
         let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
         let holder = &info["lockers"][0];
@@ -95,10 +95,24 @@ fn runs_beside_a_new_complaint_do_not_count() {
         ["--pool", "rbd", "--size", "32m", "--seconds", "1", "--ramp", "0", "--depth", "4", "--detect", "90"];
     let verify = [&["verify", "--same", "--yes"], &load[..]].concat();
     // The flag goes by itself once the comparison has waited a while.
-    let (is_done, said) = run(&site, &verify, "warm-up 1", || {
+    let (is_done, said) = run(&site, &verify, "warm-up 1", |_| {
         good(site.lab.sh("ceph osd set noout"));
         good(site.lab.sh("(sleep 20; ceph osd unset noout) >/dev/null 2>&1 &"));
     });
     assert!(is_done, "{said}");
     assert!(said.contains("waiting: the cluster complains: OSDMAP_FLAGS"), "{said}");
+
+    // Ctrl-C shows what was measured until then, and no verdict.
+    let before = site.dump();
+    let report = site.dir.path().join("cut.html");
+    let limit = ["--set", "client:rbd_qos_write_iops_limit=50", "--report", report.to_str().expect("a path")];
+    let verify = [&["verify", "--yes"], &load[..], &limit].concat();
+    let (is_done, said) = run(&site, &verify, "so far", |process| {
+        good(site.lab.sh(&format!("kill -INT {process}")));
+    });
+    assert!(!is_done && said.contains("interrupted: no verdict") && said.contains("0.0"), "{said}");
+    let all = std::fs::read_to_string(report.with_extension("json")).expect("its runs");
+    assert!(report.exists() && all.contains("\"is_cut\": true"), "{all}");
+    assert_eq!(site.dump(), before);
+    assert_eq!(site.last_run()["state"], "rolled-back");
 }

@@ -60,8 +60,7 @@ fn a_refused_value_leaves_nothing_to_take_back(site: &Site) {
     let before = site.dump();
     let said = refused(&site.tune(&["apply", "--set", "osd:osd_op_queue_mclock_is_no_option=1", "--yes"]));
     assert!(said.contains("this release has no option"), "{said}");
-    let said =
-        refused(&site.tune(&["apply", "--set", "osd:bluestore_default_buffered_read=perhaps", "--yes"]));
+    let said = refused(&site.tune(&["apply", "--set", "osd:debug_osd=perhaps", "--yes"]));
     assert!(said.contains("nothing was changed"), "{said}");
     assert_eq!(site.last_run()["state"], "rolled-back");
     // The lab's file has it.
@@ -120,7 +119,7 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
     let text = "version = 1\n[[option]]\nwho = \"client\"\nname = \"rbd_qos_write_iops_limit\"\n\
                 values = [\"20\", \"40\", \"80\", \"0\"]\n\
                 [[option]]\nwho = \"osd\"\nname = \"osd_client_message_cap\"\nfrom = 64\nto = 512\nlog = true\n\
-                [[option]]\nwho = \"osd\"\nname = \"bluestore_default_buffered_read\"\nvalues = [\"true\", \"perhaps\"]\n";
+                [[option]]\nwho = \"osd\"\nname = \"debug_osd\"\nvalues = [\"1/5\", \"perhaps\"]\n";
     std::fs::write(&space, text).expect("a file");
     let (space, record) = (space.display().to_string(), record.display().to_string());
     let args = [
@@ -160,7 +159,7 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
     let all = std::fs::read_to_string(&record).expect("a record");
     assert_eq!(all.lines().count(), 19, "{all}");
     assert!(
-        found["values"][2] == "true" && all.contains("perhaps"),
+        found["values"][2] == "1/5" && all.contains("perhaps"),
         "what the cluster refuses ends no search: {all}"
     );
     assert_eq!(site.dump(), before);

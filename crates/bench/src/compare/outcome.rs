@@ -123,7 +123,7 @@ impl Rung {
         Gain { name: self.name.clone(), iops: self.own[0].second, total: self.total.ratio }
     }
 
-    fn row(&self) -> [String; 8] {
+    fn row(&self, verdict: String) -> [String; 8] {
         let [iops, mean, p99] = [0, 1, 2].map(|at| &self.own[at]);
         let change = |effect: &Effect| format!("{:+.1} %", (effect.ratio - 1.0) * 100.0);
         let interval = |effect: &Effect| {
@@ -137,7 +137,7 @@ impl Rung {
             change(&iops.effect),
             interval(&iops.effect),
             change(&self.total),
-            iops.verdict(),
+            verdict,
         ]
     }
 }
@@ -183,6 +183,9 @@ pub struct Outcome {
     pub warm_up: usize,
     /// The power, as it was said before the runs.
     pub power: Power,
+    /// It was interrupted before the planned number of blocks: there is no verdict.
+    #[serde(default)]
+    pub is_cut: bool,
     /// Blocks of runs.
     pub blocks: Vec<Block>,
     /// Runs that do not count: those beside which the cluster was at work are in no block, those that differ too much are.
@@ -207,6 +210,7 @@ impl Outcome {
             seed: options.seed,
             warm_up: 0,
             power,
+            is_cut: false,
             blocks: Vec::new(),
             rejected: Vec::new(),
             metrics: Vec::new(),
@@ -307,10 +311,15 @@ impl Outcome {
                 shown(it, it.second),
                 format!("{:.3}", effect.ratio),
                 format!("{:.3}-{:.3}", effect.low, effect.high),
-                it.verdict(),
+                self.verdict(it),
             ]
         };
         self.metrics.iter().map(row).collect()
+    }
+
+    /// The verdict on a figure. A comparison that is ended by what was seen so far finds too much in nothing.
+    fn verdict(&self, of: &Metric) -> String {
+        if self.is_cut { "interrupted: no verdict".to_owned() } else { of.verdict() }
     }
 
     fn heads(&self) -> [String; 6] {
@@ -331,7 +340,8 @@ impl Outcome {
     fn gains(&self) -> Option<(Vec<String>, Vec<Vec<String>>)> {
         let heads = ["added", "IOPS", "mean", "p99", "gain", "95 %", "in all", "verdict"];
         let heads = heads.map(str::to_owned).to_vec();
-        (!self.rungs.is_empty()).then(|| (heads, self.rungs.iter().map(|it| it.row().to_vec()).collect()))
+        let rows = self.rungs.iter().map(|it| it.row(self.verdict(&it.own[0])).to_vec());
+        (!self.rungs.is_empty()).then(|| (heads, rows.collect()))
     }
 
     fn gain_table(&self) -> Option<Table> {
@@ -448,6 +458,7 @@ mod tests {
                 facts: Vec::new(),
                 seed: 1,
                 warm_up: 1,
+                is_cut: false,
                 power: Power { wanted: 0.1, pairs_needed: 16, minutes: 1.0, pairs: 16 },
                 blocks: std::iter::repeat_n(block(101.0, 101.0), 8).chain(uneven.iter().cloned()).collect(),
                 rejected: Vec::new(),

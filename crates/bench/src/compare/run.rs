@@ -22,13 +22,16 @@ const ALIKE: f64 = 0.1;
 const CALM: Duration = Duration::from_secs(120);
 /// The time between two looks at it.
 const BETWEEN: Duration = Duration::from_secs(1);
+/// Blocks of which an interrupted comparison shows what was measured: one has no spread.
+const LEAST: usize = 2;
 /// Of so many runs one may not count.
 const ONE_OF: usize = 3;
 
 /// Compares arms of these names, two at least. `say` hears what is done.
 ///
 /// # Errors
-/// If a load or a change of arms fails, the cluster is gone, or after an interrupt, or if too many runs do not count.
+/// If a load or a change of arms fails, the cluster is gone, or if too many runs do not count; after an interrupt if fewer than two blocks
+/// count: the outcome has what was measured otherwise, and no verdict.
 pub fn run(
     options: &Options,
     client: &CommandClient,
@@ -60,7 +63,13 @@ pub(crate) fn on(
         say,
     };
     compare.warm_up()?;
-    compare.blocks()?;
+    if let Err(why) = compare.blocks() {
+        let is_cut = options.place.stop.check().is_err() && compare.outcome.counting() >= LEAST;
+        if !is_cut {
+            return Err(why);
+        }
+        compare.outcome.is_cut = true;
+    }
     compare.judge();
     Ok(compare.outcome)
 }
@@ -111,7 +120,8 @@ impl Compare<'_, '_> {
                 "{} of {all} blocks do not count, since runs of one arm differ too much: compare at a calmer time",
                 all - done
             );
-            if !is_planned && done == PILOT {
+            // Blocks that were left out may all count at once, so that this number is passed by.
+            if !is_planned && done >= PILOT {
                 is_planned = true;
                 wanted = self.plan(begun.elapsed().div_f64(all as f64));
             }
@@ -127,8 +137,6 @@ impl Compare<'_, '_> {
                 ));
             }
         }
-        let unlike = self.outcome.unlike();
-        self.outcome.rejected.extend(unlike);
         Ok(())
     }
 
@@ -246,6 +254,8 @@ impl Compare<'_, '_> {
     }
 
     fn judge(&mut self) {
+        let unlike = self.outcome.unlike();
+        self.outcome.rejected.extend(unlike);
         let last = self.outcome.arms.len() - 1;
         self.outcome.metrics = self.metrics(last, 0, 1);
         if last < 2 {

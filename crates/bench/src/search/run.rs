@@ -70,6 +70,7 @@ fn search_on(
     let names = ["default", "found"].map(str::to_owned);
     let mut arms = Values { sides: search.sides, values: &best, is: None };
     let verified = compare::on(field, options, &mut arms, &names, say)?;
+    options.place.stop.check()?;
     let trials = record.trials.iter().filter(|it| it.failed.is_none()).count();
     Ok(Found { trials, values: best, verified })
 }

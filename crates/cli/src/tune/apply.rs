@@ -2,6 +2,7 @@
 
 use super::by_name::by_name;
 use super::from::{From, PurposeArgs, RiskArg, connect, gather_from};
+use super::of_lab::restart_command;
 use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
@@ -13,8 +14,8 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
 use loligo_tune::apply::{
-    Apply, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run,
-    Uncompared, VERSION, Watch, Way, carry_out, choose, now, steps,
+    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run,
+    Step, Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
@@ -119,7 +120,8 @@ pub(super) struct Common {
 /// The ways and places of a run.
 #[derive(Debug, clap::Args)]
 pub(super) struct With {
-    /// Restart OSDs by this command of the shell, with {id} and {host}; else the orchestrator does it, or systemctl on the OSD's host
+    /// Restart OSDs by this command of the shell, with {id} and {host}; else the orchestrator does it, or the lab whose file --conf is, or
+    /// systemctl on the OSD's host
     #[arg(long, value_name = "COMMAND")]
     restart_with: Option<String>,
     /// Go on beside this check of 'ceph health' (any number)
@@ -169,9 +171,10 @@ pub(super) fn journal(state: Option<&PathBuf>, fsid: &str, run: &str) -> Result<
 }
 
 impl With {
-    pub(super) fn way(&self, facts: &Facts) -> Way {
-        match &self.restart_with {
-            Some(command) => Way::Command(command.clone()),
+    fn way(&self, facts: &Facts, hosts: &Hosts) -> Way {
+        let given = self.restart_with.clone();
+        match given.or_else(|| restart_command(&hosts.conf, facts.cluster.fsid.as_deref())) {
+            Some(command) => Way::Command(command),
             None if facts.cluster.orchestrator.as_deref() == Some("cephadm") => Way::Orchestrator,
             None => Way::Systemd,
         }
@@ -184,7 +187,7 @@ impl With {
         facts: &Facts,
         accepted: &'a BTreeSet<String>,
     ) -> Restarts<'a> {
-        Restarts { client, hosts, way: self.way(facts), accepted, patience: self.patience }
+        Restarts { client, hosts, way: self.way(facts, hosts), accepted, patience: self.patience }
     }
 }
 
@@ -326,6 +329,8 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         (by_name(&a.sets, a.common.risk, hands, facts)?, Vec::new())
     };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
+    let (steps, vain) = a.without_vain(hands, facts, steps)?;
+    let by_hand = [by_hand, vain].concat();
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
     let Some(lock) = lock.filter(|_| !steps.is_empty()) else {
@@ -352,6 +357,29 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
     a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+}
+
+impl ApplyArgs {
+    /// Leaves steps out whose values would not act, for a person. One that was named is refused.
+    fn without_vain(
+        &self,
+        hands: Hands<'_>,
+        facts: &Facts,
+        steps: Vec<Step>,
+    ) -> Result<(Vec<Step>, Vec<ByHand>)> {
+        let vain = overridden(hands, facts, &steps).map_err(said)?;
+        if let Some(why) = vain.values().next().filter(|_| !self.rules.is_empty() || !self.sets.is_empty()) {
+            return refuse(format!("nothing was changed: {why}"));
+        }
+        let (mut left, mut by_hand) = (Vec::new(), Vec::new());
+        for step in steps {
+            match vain.get(&step.number) {
+                Some(why) => by_hand.push(ByHand { rule: step.rule, change: step.change, why: why.clone() }),
+                None => left.push(Step { number: left.len() as u32 + 1, ..step }),
+            }
+        }
+        Ok((left, by_hand))
+    }
 }
 
 /// Rules with the places that are as they say.

@@ -317,6 +317,12 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
             compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;
+    if outcome.is_cut {
+        // Of JSON there is one object, and it says that this was interrupted: the page has the runs.
+        say!("{}", outcome.text());
+        write(a, &outcome)?;
+        options.place.stop.check()?;
+    }
     // What was measured is said first: a page that cannot be written takes nothing away.
     a.common.json.done(&outcome, || out!("{}", outcome.text()))?;
     write(a, &outcome)

@@ -44,6 +44,7 @@ pub use journal::{BadJournal, Entry, Head, How, Journal, MAGIC, Run, VERSION, no
 pub use lock::Lock;
 pub use named::named;
 pub use on_host::{Found, Order, carry_out};
+pub use overridden::overridden;
 pub use places::{Hands, wanted};
 pub use restart::{Restarts, Way};
 pub use rollback::{Back, Rollback};

@@ -7,6 +7,9 @@ use crate::plan::{Change, Now, is_of};
 use crate::rules::{Observe, OptionTable, Risk, Target};
 use serde::Deserialize;
 
+/// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
+const DECIMALS: usize = 6;
+
 /// What the cluster says of an option (`ceph config help`).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -37,6 +40,10 @@ impl OptionHelp {
             let what = if self.kind == "float" { "a number" } else { "a whole number" };
             let sign = if matches!(self.kind.as_str(), "uint" | "size") { ", not below 0" } else { "" };
             return Some(format!("it takes {what}{sign}"));
+        }
+        let decimals = value.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        if self.kind == "float" && decimals > DECIMALS {
+            return Some(format!("the cluster keeps {DECIMALS} decimals of it"));
         }
         if !self.enum_values.is_empty() && !self.enum_values.iter().any(|it| it == value) {
             return Some(format!("it takes one of these: {}", self.enum_values.join(", ")));
@@ -187,6 +194,7 @@ mod tests {
         assert_eq!(refused(&uint, "-1"), "it takes a whole number, not below 0");
         assert!(refused(&uint, "32M").contains("in full"));
         assert_eq!(refused(&float, "0.5"), "");
+        assert_eq!(refused(&float, "0.0000001"), "the cluster keeps 6 decimals of it");
         assert_eq!(refused(&float, "1.5"), "it takes 1 at most");
         assert_eq!(refused(&float, "-1"), "it takes 0 at least");
         assert_eq!(refused(&word, "wpq"), "");

@@ -371,3 +371,81 @@ fn write(file: &Path, value: &str) -> Result<(), String> {
     let wrote = wrote.and_then(|mut it| it.write_all(format!("{value}\n").as_bytes()));
     wrote.map_err(|why| format!("{} takes no '{value}': {why}", file.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{Order, Value, carry_out};
+    use crate::rules::Target;
+    use crate::small_tree::tree;
+
+    /// A host with a bond of two ports, and an interface of two queues.
+    fn host() -> tempfile::TempDir {
+        tree(&[
+            ("sys/class/net/e0/mtu", "1500\n"),
+            ("sys/class/net/e0/queues/rx-0/rps_cpus", "00\n"),
+            ("sys/class/net/e0/queues/rx-1/rps_cpus", "0f\n"),
+            ("sys/class/net/e0/upper_bond0/x", ""),
+            ("sys/class/net/e1/mtu", "9000\n"),
+            ("sys/class/net/e1/upper_bond0/x", ""),
+            ("sys/class/net/bond0/mtu", "1500\n"),
+            ("sys/class/net/bond0/lower_e0/x", ""),
+            ("sys/class/net/bond0/lower_e1/x", ""),
+            ("sys/class/net/bond0/uevent", "DEVTYPE=bond\n"),
+        ])
+    }
+
+    fn order(root: &Path, key: &str, put: Option<Value>) -> Result<Vec<(String, Value)>, String> {
+        let order = Order { target: Target::Nic, key: key.into(), conf: "/x".into(), put, trial: None };
+        Ok(carry_out(root, &order)?.into_iter().map(|it| (it.key, it.value)).collect())
+    }
+
+    fn value(text: &str) -> Option<Value> {
+        Some(Value::plain(Some(text.to_owned())))
+    }
+
+    #[test]
+    fn files_of_a_recorded_tree_are_set_and_no_driver() {
+        let dir = host();
+        let before = order(dir.path(), "e0/rps_cpus", None).expect("found").remove(0).1;
+        assert_eq!(before.words(), "rx-0=none rx-1=0-3");
+        order(dir.path(), "e0/rps_cpus", value("0-1")).expect("set");
+        let mask = |queue| {
+            std::fs::read_to_string(dir.path().join(format!("sys/class/net/e0/queues/{queue}/rps_cpus")))
+        };
+        assert_eq!(mask("rx-0").expect("a mask").trim(), "00000003");
+        order(dir.path(), "e0/rps_cpus", Some(before.clone())).expect("put back");
+        assert_eq!(order(dir.path(), "e0/rps_cpus", None), Ok(vec![("e0/rps_cpus".to_owned(), before)]));
+        assert!(
+            order(dir.path(), "e0/rings.rx", value("512")).expect_err("no driver").contains("recorded tree")
+        );
+        assert!(order(dir.path(), "e9/mtu", None).expect_err("none").contains("no interface e9"));
+    }
+
+    #[test]
+    fn ports_come_before_what_lies_on_them() {
+        let dir = host();
+        let found = order(dir.path(), "bond0/mtu", None).expect("found");
+        let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["e1/mtu", "e0/mtu", "bond0/mtu"]);
+        let raised = order(dir.path(), "bond0/mtu", value("9000")).expect_err("a port takes less");
+        assert!(raised.contains("bond0 lies on e0, whose MTU is 1500"), "{raised}");
+        order(dir.path(), "e0/mtu", value("9000")).expect("set");
+        order(dir.path(), "bond0/mtu", value("9000")).expect("set");
+        let lowered = order(dir.path(), "e0/mtu", value("1500")).expect_err("the bond sends more");
+        assert!(lowered.contains("bond0 lies on e0, and has an MTU of 9000"), "{lowered}");
+    }
+
+    #[test]
+    fn a_value_that_would_not_be_put_back_is_known_beforehand() {
+        let dir = host();
+        std::fs::write(dir.path().join("sys/class/net/e0/mtu"), "576\n").expect("a file");
+        let order =
+            Order { target: Target::Nic, key: "e0/mtu".into(), conf: "/x".into(), put: None, trial: None };
+        let found = carry_out(dir.path(), &order).expect("found");
+        assert!(
+            found[0].fixed.as_ref().is_some_and(|why| why.contains("does not put back: 576")),
+            "{found:?}"
+        );
+    }
+}

@@ -8,6 +8,7 @@ use crate::plan::{is_of, is_same};
 use crate::rules::Target;
 use loligo_ceph::commands::Recipient;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Sources that go before the database, as `config diff` names them, and the way to end each. An override ends with the OSD's next
 /// start, and is not among them.
@@ -17,11 +18,13 @@ const SOURCES: [(&str, &str); 3] = [
     ("cmdline", "take it out of the arguments of its unit"),
 ];
 
-/// Refuses steps whose values no OSD would run with.
+/// Steps whose values no OSD would run with, by their numbers: an OSD has a value of its own that goes before. The reason, with the way
+/// to end it.
 ///
 /// # Errors
-/// If an OSD has a value of its own that goes before one of them; the way to end it.
-pub(super) fn none(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<(), String> {
+/// If an OSD that is up does not answer.
+pub fn overridden(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<BTreeMap<u32, String>, String> {
+    let mut all = BTreeMap::new();
     for osd in facts.osds.iter().filter(|osd| osd.up) {
         let of_file = |it: &Step| it.change.target == Target::File && it.change.who == osd.host;
         let is_freed = |key: &str| steps.iter().any(|it| of_file(it) && it.change.key == key);
@@ -32,12 +35,13 @@ pub(super) fn none(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<()
             continue;
         }
         let diff = ask(hands.client, Recipient::Osd(osd.id as u32), &command("config diff"))?;
-        let first = meant.iter().find_map(|it| before(&diff, &it.change.key, it.change.value.as_deref()));
-        if let Some(why) = first {
-            return Err(format!("osd.{} on {} has {why}", osd.id, osd.host));
+        for step in meant {
+            if let Some(why) = before(&diff, &step.change.key, step.change.value.as_deref()) {
+                all.entry(step.number).or_insert_with(|| format!("osd.{} on {} has {why}", osd.id, osd.host));
+            }
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// The source whose value goes before `want`, in words; nothing: there is none, or its value is the same.

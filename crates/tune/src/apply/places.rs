@@ -44,22 +44,19 @@ impl Hands<'_> {
         if !is_of_host(change.target) {
             return Ok(vec![(change.clone(), self.value(change)?)]);
         }
-        let found = self.hosts.order(&change.who, order(change, None))?;
+        let mut found = self.hosts.order(&change.who, order(change, None))?;
+        // Ports of an interface that carry as much already are left.
+        let size = |value: Option<&String>| value.and_then(|it| it.parse::<i64>().ok());
+        let is_port = |it: &Found| change.target == Target::Nic && it.key != change.key;
+        found.retain(|it| !is_port(it) || size(it.value.now.as_ref()) < size(change.value.as_ref()));
         if let Some(why) = found.iter().find_map(|it| it.fixed.as_ref()) {
             return Err(format!("{}: {why}", change.who));
         }
-        // Ports of an interface that carry as much already are left.
-        let size = |value: Option<&String>| value.and_then(|it| it.parse::<i64>().ok());
-        let is_large = |it: &Found| {
-            change.target == Target::Nic
-                && it.key != change.key
-                && size(it.value.now.as_ref()) >= size(change.value.as_ref())
-        };
         let of = |it: Found| (Change { key: it.key, ..change.clone() }, it.value);
-        Ok(found.into_iter().filter(|it| !is_large(it)).map(of).collect())
+        Ok(found.into_iter().map(of).collect())
     }
 
-    /// The values of a pool or below /sys with their sources; nothing: they cannot be told, or do not outlive a boot as they should.
+    /// The values of a pool, an interface or below /sys with their sources; nothing: they cannot be told, or do not outlive a boot as they should.
     pub fn seen(&self, target: Target, who: &str, key: &str) -> Option<Vec<Seen>> {
         let (who, key, now) = (who.to_owned(), key.to_owned(), Now::default());
         let change = Change { target, who, key, now, value: None, observe: Observe::None };

@@ -4,7 +4,7 @@ use super::effect::{self, Effect};
 use super::gate::Health;
 use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
-use super::overridden;
+use super::overridden::overridden;
 use super::peers;
 use super::places::{Hands, NotPut, has, wanted};
 use super::restart::Restarts;
@@ -129,7 +129,9 @@ impl Apply<'_> {
         more: &[Entry],
         path: &Path,
     ) -> Result<(Journal, Vec<Entry>, State), String> {
-        overridden::none(self.hands, self.facts, steps)?;
+        if let Some(why) = overridden(self.hands, self.facts, steps)?.into_values().next() {
+            return Err(why);
+        }
         let mut entries = vec![Entry::Head(head.clone())];
         entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
         entries.extend_from_slice(more);

@@ -164,7 +164,7 @@ pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
             (Target::Sysctl | Target::Sysfs, "*") => {
                 facts.hosts.iter().map(|it| (it.name.clone(), set.key.clone())).collect()
             }
-            (Target::Nic, "*") => {
+            (Target::Nic, "*") if facts.nics.iter().any(|nic| !nic.role.is_empty()) => {
                 let of_cluster = facts.nics.iter().filter(|nic| !nic.role.is_empty());
                 of_cluster.map(|nic| (nic.host.clone(), format!("{}/{}", nic.name, set.key))).collect()
             }
@@ -310,6 +310,29 @@ mod tests {
         assert_eq!(of(Target::Config, "mon", Risk::Restart), [0i64; 0]);
         assert_eq!(of(Target::File, "n1", Risk::Online), [0]);
         assert_eq!(of(Target::Sysfs, "n1", Risk::Online), [0i64; 0]);
+    }
+
+    #[test]
+    fn a_preset_raises_mtus_where_other_hosts_have_them() {
+        let rules = crate::rules::Rules::new().expect("rules");
+        let presets = Preset::all(|id| rules.find(id).is_some()).expect("presets");
+        let of = |mtus: &[i64]| {
+            let nics = mtus.iter().zip(1..).map(|(mtu, number)| crate::facts::Nic {
+                name: "e0".into(),
+                host: format!("n{number}"),
+                role: "both".into(),
+                mtu: Some(*mtu),
+                ..crate::facts::Nic::default()
+            });
+            let facts = Facts { nics: nics.collect(), ..Facts::default() };
+            let (chosen, by_hand) = of_preset(&presets[0], &facts);
+            let chosen = chosen.iter().filter(|it| it.change.target == Target::Nic);
+            let by_hand = by_hand.iter().filter(|it| it.change.target == Target::Nic);
+            (chosen.map(|it| place(&it.change)).collect::<Vec<_>>(), by_hand.count())
+        };
+        assert_eq!(of(&[1500, 1500]), (Vec::new(), 2));
+        assert_eq!(of(&[1500, 9000]), (vec!["e0/mtu on n1".to_owned()], 1));
+        assert_eq!(of(&[]), (Vec::new(), 1), "what is left out is listed");
     }
 
     #[test]
