@@ -74,6 +74,25 @@ pub(crate) fn on(
     Ok(compare.outcome)
 }
 
+/// Blocks that are to count; nothing: the pilot's are not run yet.
+#[derive(Debug, Default, Clone, Copy)]
+struct Length(Option<usize>);
+
+impl Length {
+    fn wanted(self) -> usize {
+        self.0.unwrap_or(PILOT)
+    }
+
+    /// Blocks that were left out may all count at once: the pilot's number may be passed by.
+    fn is_to_be_planned(self, done: usize) -> bool {
+        self.0.is_none() && done >= PILOT
+    }
+
+    fn is_reached(self, done: usize) -> bool {
+        self.0.is_some_and(|wanted| done >= wanted)
+    }
+}
+
 struct Compare<'a, 'b> {
     options: &'a Options,
     arms: &'a mut dyn Arms,
@@ -106,9 +125,8 @@ impl Compare<'_, '_> {
 
     fn blocks(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let mut wanted = PILOT;
-        let mut is_planned = false;
-        while self.outcome.counting() < wanted {
+        let mut length = Length::default();
+        while !length.is_reached(self.outcome.counting()) {
             let block = self.block()?;
             self.outcome.blocks.push(block);
             let (all, done) = (self.outcome.blocks.len(), self.outcome.counting());
@@ -116,16 +134,14 @@ impl Compare<'_, '_> {
                 (self.say)(&format!("block {all}: {} does not count: {}", self.outcome.arms[it.arm], it.why));
             }
             ensure!(
-                all - done <= FEWEST + wanted / 2,
+                all - done <= FEWEST + length.wanted() / 2,
                 "{} of {all} blocks do not count, since runs of one arm differ too much: compare at a calmer time",
                 all - done
             );
-            // Blocks that were left out may all count at once, so that this number is passed by.
-            if !is_planned && done >= PILOT {
-                is_planned = true;
-                wanted = self.plan(begun.elapsed().div_f64(all as f64));
+            if length.is_to_be_planned(done) {
+                length = Length(Some(self.plan(begun.elapsed().div_f64(all as f64))));
             }
-            if is_planned {
+            if let Length(Some(wanted)) = length {
                 let iops = self.effect(self.outcome.arms.len() - 1, 0, 1, |run| run.iops);
                 (self.say)(&format!(
                     "block {done} of {wanted}: {} is {:.3} of {} so far ({:.3}-{:.3})",
@@ -266,5 +282,22 @@ impl Compare<'_, '_> {
             Rung { name: self.outcome.arms[arm].clone(), own: self.metrics(arm, arm - 1, last), total }
         };
         self.outcome.rungs = (1..=last).map(rung).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_comparison_ends_before_it_is_planned() {
+        let pilot = Length::default();
+        assert!(!pilot.is_to_be_planned(PILOT - 1) && !pilot.is_reached(PILOT - 1));
+        // Of five blocks three counted, and then all.
+        assert!(pilot.is_to_be_planned(PILOT + 1) && !pilot.is_reached(PILOT + 1));
+        let planned = Length(Some(FEWEST));
+        assert!(
+            !planned.is_to_be_planned(PILOT) && !planned.is_reached(FEWEST - 1) && planned.is_reached(FEWEST)
+        );
     }
 }

@@ -122,6 +122,23 @@ mod tests {
     }
 
     #[test]
+    fn values_that_a_cluster_refuses_are_seldom_tried_again() {
+        for seed in 1..=5 {
+            let chooser = Chooser::new(&space(), seed).expect("a sampler");
+            let mut refused = Vec::new();
+            for _ in 0..40 {
+                let choice = chooser.next().expect("values");
+                let is_refused = choice.values[1] == "a";
+                let score = if is_refused { 0.0 } else { score(&choice.values) };
+                refused.push(is_refused);
+                chooser.tell(choice, Some(score));
+            }
+            let late = refused[20..].iter().filter(|it| **it).count();
+            assert!(late <= 5, "seed {seed}: {late} of 20");
+        }
+    }
+
+    #[test]
     fn later_choices_are_better_than_those_at_random() {
         for seed in 1..=5 {
             let chooser = Chooser::new(&space(), seed).expect("a sampler");

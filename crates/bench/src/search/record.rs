@@ -22,6 +22,9 @@ pub struct Trial {
     /// The reason why it is none: a value was refused, or a run did not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// Its values are the reason: the cluster refuses them, or no load ends with them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_values: bool,
 }
 
 /// The first line: a record goes on only with the same space, load and seed.
@@ -110,7 +113,14 @@ mod tests {
         let path = dir.path().join("record");
         let space = Space::read("version = 1\n[[option]]\nwho = \"osd\"\nname = \"a\"\nfrom = 1\nto = 9\n")
             .expect("a space");
-        let trial = |iops| Trial { values: vec!["3".into()], iops, mean: 1.0, p99: 1.0, failed: None };
+        let trial = |iops| Trial {
+            values: vec!["3".into()],
+            iops,
+            mean: 1.0,
+            p99: 1.0,
+            failed: None,
+            by_values: false,
+        };
         let mut record = Record::open(&path, &space, "4K", 1).expect("a record");
         record.add(trial(1.5)).expect("written");
         record.add(trial(0.5)).expect("written");

@@ -89,7 +89,7 @@ impl Search<'_, '_, '_> {
     fn trials(&mut self, record: &mut Record) -> Result<()> {
         let chooser = Chooser::new(self.space, self.options.seed)?;
         for known in &record.trials {
-            chooser.replay(&known.values, known.failed.is_none().then(|| self.score(known)))?;
+            chooser.replay(&known.values, self.told(known))?;
         }
         if !record.trials.is_empty() {
             (self.say)(&format!("{} trials are in the record", record.trials.len()));
@@ -109,7 +109,7 @@ impl Search<'_, '_, '_> {
                     trial.p99
                 )),
             }
-            chooser.tell(choice, trial.failed.is_none().then(|| self.score(&trial)));
+            chooser.tell(choice, self.told(&trial));
             record.add(trial)?;
         }
         Ok(())
@@ -121,6 +121,15 @@ impl Search<'_, '_, '_> {
         gain * (self.limits.p99 / trial.p99).min(1.0)
     }
 
+    /// The score that the sampler hears; nothing: the trial says nothing of its values.
+    fn told(&self, trial: &Trial) -> Option<f64> {
+        match (&trial.failed, trial.by_values) {
+            (None, _) => Some(self.score(trial)),
+            (Some(_), true) => Some(0.0),
+            (Some(_), false) => None,
+        }
+    }
+
     /// The default, and the values beside it.
     fn pair(&mut self, values: Vec<String>) -> Result<Trial> {
         let nothing = |values: Vec<String>, why: String| Trial {
@@ -129,7 +138,9 @@ impl Search<'_, '_, '_> {
             mean: 0.0,
             p99: 0.0,
             failed: Some(why),
+            by_values: false,
         };
+        let at_fault = |values: Vec<String>, why: String| Trial { by_values: true, ..nothing(values, why) };
         self.sides.put(0).map_err(|why| anyhow!(why))?;
         if let Some(why) = self.field.disturbed()? {
             return Ok(nothing(values, why));
@@ -142,7 +153,7 @@ impl Search<'_, '_, '_> {
         if let Err(why) = self.sides.try_values(&values) {
             // After an interrupt nothing else is tried.
             self.options.place.stop.check()?;
-            return Ok(nothing(values, why));
+            return Ok(at_fault(values, why));
         }
         self.loads += 1;
         let (second, why, _) = match self.field.load(1, self.loads) {
@@ -151,14 +162,14 @@ impl Search<'_, '_, '_> {
                 // A load that ends under values is their fault, as long as the cluster is there.
                 self.options.place.stop.check()?;
                 self.field.disturbed()?;
-                return Ok(nothing(values, format!("{failed:#}")));
+                return Ok(at_fault(values, format!("{failed:#}")));
             }
         };
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }
         let (iops, mean) = (second.iops / first.iops, second.mean_ns / first.mean_ns);
-        Ok(Trial { values, iops, mean, p99: second.p99_ns / first.p99_ns, failed: None })
+        Ok(Trial { values, iops, mean, p99: second.p99_ns / first.p99_ns, failed: None, by_values: false })
     }
 
     /// The best of those that are looked at again: a trial alone may be luck.
