@@ -5,7 +5,9 @@ use super::step::{Chosen, price};
 use crate::facts::Facts;
 use crate::plan::{Change, Now, is_of};
 use crate::rules::{Observe, OptionTable, Risk, Target};
+use loligo_ceph::commands::Recipient;
 use serde::Deserialize;
+use serde_json::json;
 
 /// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
 const DECIMALS: usize = 6;
@@ -13,7 +15,7 @@ const DECIMALS: usize = 6;
 /// What the cluster says of an option (`ceph config help`).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct OptionHelp {
+struct OptionHelp {
     #[serde(rename = "type")]
     kind: String,
     min: serde_json::Value,
@@ -57,6 +59,16 @@ impl OptionHelp {
     }
 }
 
+/// What the monitors say of an option; nothing: they know none of this name.
+fn help(hands: Hands<'_>, option: &str) -> Result<Option<OptionHelp>, String> {
+    let order = json!({"prefix": "config help", "key": option, "format": "json"});
+    match hands.client.send(Recipient::Monitors, &order) {
+        Ok(said) => serde_json::from_str(&said).map(Some).map_err(|why| format!("config help: {why}")),
+        Err(why) if why.errno() == Some(libc::ENOENT) => Ok(None),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
 /// A bound as the cluster says it: a number, a number as text, or an empty text where there is none.
 fn bound(said: &serde_json::Value) -> Option<f64> {
     said.as_f64().or_else(|| said.as_str()?.parse().ok())
@@ -85,7 +97,7 @@ pub fn named(
     if who.starts_with("osd") && !facts.osds.iter().any(|osd| is_of(osd, who)) {
         return Err(format!("there is no OSD of {who}: 'ceph osd tree' lists them"));
     }
-    let help = hands.help(key)?.ok_or_else(|| format!("this release has no option {key}"))?;
+    let help = help(hands, key)?.ok_or_else(|| format!("this release has no option {key}"))?;
     for value in values {
         if let Some(why) = help.refuses(value).or_else(|| bars_the_lock(key, value)) {
             return Err(format!("{key}={value}: {why}"));

@@ -4,7 +4,6 @@ use super::disk::is_of_disk;
 use super::frames::Frame;
 use super::hosts::Hosts;
 use super::masks::Masks;
-use super::named::OptionHelp;
 use super::on_host::{Found, Order};
 use super::step::place;
 use super::value::Value;
@@ -108,19 +107,6 @@ impl Hands<'_> {
                 one.ok_or_else(|| format!("there is no {}", place(change)))
             }
             _ => Err(format!("{} is not read by this program", place(change))),
-        }
-    }
-
-    /// What the monitors say of an option; nothing: they know none of this name.
-    ///
-    /// # Errors
-    /// If they cannot be asked.
-    pub(super) fn help(&self, option: &str) -> Result<Option<OptionHelp>, String> {
-        let order = json!({"prefix": "config help", "key": option, "format": "json"});
-        match self.client.send(Recipient::Monitors, &order) {
-            Ok(said) => serde_json::from_str(&said).map(Some).map_err(|why| format!("config help: {why}")),
-            Err(why) if why.errno() == Some(libc::ENOENT) => Ok(None),
-            Err(why) => Err(why.to_string()),
         }
     }
 
