@@ -23,5 +23,6 @@ pub mod nbd;
 pub mod server;
 pub mod shared_array;
 pub mod skip;
+pub mod ssh;
 pub mod tidy;
 pub mod vm;

@@ -15,7 +15,7 @@ use std::process::Command;
 /// Programs of this machine, with their libraries. Those that are missing here are missing there.
 const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "blkdiscard", "dmsetup"];
 /// Modules that are there, with those they need.
-const MODULES: [&str; 18] = [
+const MODULES: [&str; 22] = [
     "ublk_drv",
     "bcache",
     "dm-writecache",
@@ -34,6 +34,10 @@ const MODULES: [&str; 18] = [
     "target_core_iblock",
     "iscsi_target_mod",
     "iscsi_tcp",
+    "e1000e",
+    "8021q",
+    "bonding",
+    "dummy",
 ];
 /// The same with Debian's newest kernel, which has no `crc32c_generic`.
 const NEWEST_MODULES: [&str; 10] = [

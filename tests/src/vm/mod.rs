@@ -71,6 +71,8 @@ pub struct Plan {
     pub script: String,
     /// Its disks: `/dev/vda`, `/dev/vdb`, ...
     pub disks: Vec<Disk>,
+    /// Network interfaces on one wire, by the last bytes of their addresses: `52:54:00:00:00:NN`.
+    pub nics: Vec<u8>,
     /// Megabytes; 1,536 where it is 0.
     pub memory: u32,
     /// A whole system to run it in, as the last disk.
@@ -197,6 +199,10 @@ impl Vm {
         for (n, disk) in plan.disks.iter().enumerate() {
             qemu.arg("-drive").arg(disk.drive(&format!("d{n}")));
             qemu.arg("-device").arg(format!("virtio-blk-pci,drive=d{n},serial={},num-queues=2", disk.serial));
+        }
+        for nic in &plan.nics {
+            qemu.args(["-netdev", &format!("hubport,hubid=0,id=n{nic}"), "-device"]);
+            qemu.arg(format!("e1000e,netdev=n{nic},mac=52:54:00:00:00:{nic:02x}"));
         }
         if let Some(root) = &plan.root {
             qemu.arg("-drive").arg(format!("file={},if=none,id=root,format=qcow2", root.image.display()));

@@ -10,6 +10,7 @@ mod arm;
 mod boot;
 mod ceph_volume;
 mod fence;
+mod nic;
 mod osd;
 mod pair_osd;
 

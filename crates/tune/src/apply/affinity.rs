@@ -323,6 +323,7 @@ mod tests {
             key: key.into(),
             conf: "/etc/ceph/ceph.conf".into(),
             put: value,
+            trial: None,
         };
         carry_out(root, &order).map(|mut found| found.remove(0).value)
     }

@@ -2,6 +2,7 @@
 
 use super::disk::is_of_disk;
 use super::masks::Masks;
+use super::nic::takes;
 use super::scheduler::{are_beside, is_scheduler};
 use super::value::Value;
 use crate::cpus::Cpus;
@@ -22,6 +23,14 @@ pub(super) fn may_put(target: Target, key: &str, value: &Value) -> Result<(), St
             }
             _ if value.kept.is_some() => none("nothing keeps a drop-in"),
             _ => Ok(()),
+        };
+    }
+    if target == Target::Nic {
+        let is_one = is_key(target, key) && takes(key, value.now.as_deref(), &value.beside);
+        return if is_one && value.kept.is_none() {
+            Ok(())
+        } else {
+            none("no rule names the place or the value")
         };
     }
     let is_beside = target == Target::Sysfs && is_scheduler(key) && are_beside(&value.beside);
@@ -134,5 +143,47 @@ mod tests {
         assert!(beside("/sys/block/sda/queue/nr_requests", "nr_requests").is_err());
         assert!(may_put(Target::Affinity, "osd.1/all", &value("0-3 x")).is_err());
         assert_eq!(may_put(Target::Affinity, "e0/irq", &value("36=0 37=1")), Ok(()));
+    }
+
+    #[test]
+    fn interfaces_take_no_value_that_cuts_them_off() {
+        let put = |key: &str, value: &str| may_put(Target::Nic, key, &Value::plain(Some(value.into())));
+        for (key, value) in [
+            ("e0/mtu", "9000"),
+            ("e0.5/mtu", "1280"),
+            ("e0/rps_cpus", "none"),
+            ("e0/rps_cpus", "rx-0=0-3 rx-1=none"),
+            ("e0/rings.rx", "4096"),
+            ("e0/adaptive_rx", "false"),
+            ("e0/rx_usecs", "8"),
+        ] {
+            assert_eq!(put(key, value), Ok(()), "{key} {value}");
+        }
+        for (key, value) in [
+            ("e0/mtu", "68"),
+            ("e0/mtu", "65535"),
+            ("e0/mtu", "01500"),
+            ("e0/rps_cpus", "0-3; x"),
+            ("e0/rings.rx", "1"),
+            ("e0/adaptive_rx", "2"),
+            ("e0/rx_usecs", "1000000"),
+            ("e0/operstate", "down"),
+            ("../mtu", "1500"),
+            ("*/mtu", "1500"),
+            ("e0/x/mtu", "1500"),
+            ("/sys/class/net/e0/mtu", "1500"),
+        ] {
+            assert!(put(key, value).is_err(), "{key} {value}");
+        }
+        assert!(may_put(Target::Nic, "e0/mtu", &Value::default()).is_err(), "nothing is no value of one");
+        let kept = Value { kept: Some("1500".into()), ..Value::plain(Some("1500".into())) };
+        assert!(may_put(Target::Nic, "e0/mtu", &kept).is_err(), "no file keeps it");
+        let beside = |key: &str, name: &str, delay: &str| {
+            let beside = std::collections::BTreeMap::from([(name.to_owned(), delay.to_owned())]);
+            may_put(Target::Nic, key, &Value { beside, ..Value::plain(Some("false".into())) })
+        };
+        assert_eq!(beside("e0/adaptive_rx", "rx_usecs", "3"), Ok(()));
+        assert!(beside("e0/adaptive_rx", "rx_usecs", "100000").is_err());
+        assert!(beside("e0/adaptive_rx", "mtu", "68").is_err());
     }
 }

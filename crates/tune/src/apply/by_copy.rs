@@ -1,5 +1,6 @@
 //! The bounds of a run that is taken back by the cluster's copy: options that rules know, and none that opens a door.
 
+use super::value::Value;
 use crate::plan::Change;
 use crate::rules::{OptionTable, Target, is_key};
 
@@ -29,8 +30,8 @@ const CODE: [&str; 17] = [
     "inject",
 ];
 
-/// The reason why a change is not taken back by a copy, whoever wrote it; nothing: it may be.
-pub(super) fn forbidden(change: &Change) -> Option<String> {
+/// The reason why a change is not taken back to `before` by a copy, whoever wrote it; nothing: it may be.
+pub(super) fn forbidden(change: &Change, before: &Value) -> Option<String> {
     let Change { target, who, key, .. } = change;
     let is_option = matches!(target, Target::Config | Target::Mgr);
     let is_module = key.starts_with("mgr/");
@@ -41,6 +42,11 @@ pub(super) fn forbidden(change: &Change) -> Option<String> {
         // Hosts have bounds of their own.
         _ => true,
     };
+    if change.target == Target::Nic && change.key.ends_with("/mtu") && !is_lower(change, before) {
+        return Some(
+            "a copy only lowers an MTU. Take it back on the host of the run, or by 'ip link set'".to_owned(),
+        );
+    }
     let by_hand = format!("'ceph config set {who} {key} VALUE'");
     let why = if !is_known {
         "no rule has it, and no table of options"
@@ -50,6 +56,12 @@ pub(super) fn forbidden(change: &Change) -> Option<String> {
         return None;
     };
     Some(format!("{why}. Take it back on the host of the run, or by hand: {by_hand}"))
+}
+
+/// True if an MTU is taken back to a lower one: larger packets may not pass.
+fn is_lower(change: &Change, before: &Value) -> bool {
+    let size = |value: &Option<String>| value.as_ref().and_then(|it| it.parse::<i64>().ok());
+    size(&before.now).zip(size(&change.value)).is_some_and(|(before, made)| before < made)
 }
 
 /// True if an option may open a cluster or run code.
@@ -69,7 +81,19 @@ mod tests {
         let (now, value) = (Now::default(), Some("1".into()));
         let change =
             Change { target, who: "osd".into(), key: key.into(), now, value, observe: Observe::None };
-        forbidden(&change).is_some()
+        forbidden(&change, &Value::default()).is_some()
+    }
+
+    #[test]
+    fn a_copy_raises_no_mtu() {
+        let of = |key: &str, made: &str, before: &str| {
+            let (now, value) = (Now::default(), Some(made.to_owned()));
+            let (target, who, key) = (Target::Nic, "n1".to_owned(), key.to_owned());
+            let change = Change { target, who, key, now, value, observe: Observe::Nic };
+            forbidden(&change, &Value::plain(Some(before.to_owned()))).is_some()
+        };
+        assert!(!of("e0/mtu", "9000", "1500") && of("e0/mtu", "1500", "9000") && of("e0/mtu", "x", "1500"));
+        assert!(!of("e0/rps_cpus", "0-3", "none"));
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = dir.path().join("etc/systemd/system/ceph-osd@3.service.d");
         let order = |unit: &str, put| {
-            let order = Order { target: Target::Unit, key: unit.into(), conf: "/x".into(), put };
+            let order = Order { target: Target::Unit, key: unit.into(), conf: "/x".into(), put, trial: None };
             carry_out(dir.path(), &order).map(|mut found| found.remove(0))
         };
         let found = order("ceph-osd@3.service", None).expect("looked at");

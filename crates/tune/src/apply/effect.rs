@@ -1,6 +1,7 @@
 //! The effect of a step: the act of daemons and kernels, and never the answer of `config set`.
 
 use super::disk::is_of_disk;
+use super::peers;
 use super::places::{Hands, is_in_force, wanted};
 use super::step::Step;
 use crate::facts::{Facts, Osd};
@@ -49,7 +50,7 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
     let change = &step.change;
     let want = wanted(change);
     let is = hands.value(change)?;
-    if let Some(why) = is.is_another_disk(&step.before) {
+    if let Some(why) = is.is_another(&step.before) {
         return Err(format!("{}: {why}", step.place()));
     }
     let is_there = match (&is.now, &want.now) {
@@ -66,11 +67,21 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
         Target::Mgr => Ok(Effect::NotVisible("the manager's module does not say what it uses".to_owned())),
         Target::Affinity => Ok(bound(facts, step, &is.words())),
         Target::Unit => Ok(Effect::NotVisible("systemd takes it at the next start of the unit".to_owned())),
+        Target::Nic => carried(hands, facts, step, &is.words()),
         Target::Sysfs if is_of_disk(&change.key) => {
             Ok(Effect::Acts(format!("{} is {}, until the host starts anew", step.place(), is.words())))
         }
         _ => Ok(Effect::Acts(format!("{} is {}", step.place(), is.words()))),
     }
+}
+
+/// The effect of a value of an interface: the driver has it, and packets as large as its MTU pass.
+fn carried(hands: Hands<'_>, facts: &Facts, step: &Step, is: &str) -> Result<Effect, String> {
+    let sight = format!("{} is {is}, until the host starts anew", step.place());
+    Ok(Effect::Acts(match hands.sight(&step.change, peers::toward(hands, facts, &step.change))? {
+        Some(packets) => format!("{sight}; {packets}"),
+        None => sight,
+    }))
 }
 
 /// The effect of processors. An OSD that no unit runs has those of its parent again when it starts anew.

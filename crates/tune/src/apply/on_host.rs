@@ -1,10 +1,13 @@
-//! Deeds on a host: values of its kernel and processors of threads with the files that keep them, Ceph's own file, and drop-ins.
+//! Deeds on a host: values of its kernel and processors of threads with the files that keep them, Ceph's own file,
+//! drop-ins, and values of network interfaces.
 
 use super::affinity::{Bound, KEEPER};
 use super::allowed::may_put;
 use super::disk::identity;
 use super::drop_in::DropIn;
+use super::frames::Frame;
 use super::masks::Masks;
+use super::nic::{self, Nic};
 use super::replaced::replace;
 use super::scheduler::{self, is_scheduler};
 use super::value::Value;
@@ -34,7 +37,7 @@ const RATIOS: [(&str, &str); 2] =
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// The kind of place: sysctl, sysfs, file, affinity or unit.
+    /// The kind of place: sysctl, sysfs, file, affinity, unit or nic.
     pub target: Target,
     /// The place. When it is looked at it may have `*` in names of folders.
     pub key: String,
@@ -42,6 +45,10 @@ pub struct Order {
     pub conf: PathBuf,
     /// The value that is to be put; nothing: it is looked at.
     pub put: Option<Value>,
+    /// Packets that must pass with it. The value of an interface is taken back at once if they do not, or if its link stays down.
+    /// Nothing: the value stays, whatever comes of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Vec<Frame>>,
 }
 
 /// A place of a host with its value.
@@ -55,6 +62,9 @@ pub struct Found {
     /// The reason why it cannot be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<String>,
+    /// What was seen of packets, where an order names some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
 }
 
 /// Carries an order out on the host whose root is `root`: the places with their values afterwards.
@@ -65,22 +75,25 @@ pub fn carry_out(root: &Path, order: &Order) -> Result<Vec<Found>, String> {
     let host = HostFiles::new(root);
     let keys = match (&order.target, &order.put) {
         (Target::Sysfs, None) => matching(&host, &order.key)?,
+        (Target::Nic, None) if order.trial.is_none() => nic::with_lower(&host, &order.key),
         _ => vec![order.key.clone()],
     };
     let mut all = Vec::new();
     for key in keys {
         let place = Place::new(&host, order.target, &key, &order.conf)?;
         let disk = identity(&host, &key).filter(|_| order.target == Target::Sysfs);
+        let nic = place.nic();
         if let Some(value) = &order.put {
             may_put(order.target, &key, value)?;
-            let is = Value { disk: disk.clone(), ..Value::default() };
-            if let Some(why) = is.is_another_disk(value) {
+            let is = Value { disk: disk.clone(), nic: nic.clone(), ..Value::default() };
+            if let Some(why) = is.is_another(value) {
                 return Err(format!("{key} is left: {why}"));
             }
-            place.put(value)?;
+            place.put(value, order.trial.as_deref())?;
         }
-        let (value, fixed) = (Value { disk, ..place.look()? }, place.fixed());
-        all.push(Found { key, value, fixed });
+        let seen = place.seen(order)?;
+        let (value, fixed) = (Value { disk, nic, ..place.look()? }, place.fixed());
+        all.push(Found { key, value, fixed, seen });
     }
     Ok(all)
 }
@@ -95,6 +108,8 @@ enum Place<'a> {
     Bound { host: &'a HostFiles, bound: Bound, keeper: PathBuf, line: String },
     /// A drop-in of systemd.
     DropIn(DropIn),
+    /// A value of a network interface.
+    Nic { host: &'a HostFiles, nic: Nic },
 }
 
 impl<'a> Place<'a> {
@@ -127,6 +142,7 @@ impl<'a> Place<'a> {
                 Ok(Place::Bound { host, bound, keeper: host.at(KEEPER), line })
             }
             Target::Unit if is_plain => DropIn::new(host, key).map(Place::DropIn),
+            Target::Nic if is_plain => Nic::new(key).map(|nic| Place::Nic { host, nic }),
             _ => Err(format!("{key} is no place on a host that this program writes")),
         }
     }
@@ -147,7 +163,28 @@ impl<'a> Place<'a> {
                 Ok(Value { kept: kept(keeper, line), ..Value::plain(bound.look(host)?) })
             }
             Place::DropIn(drop_in) => drop_in.look(),
+            Place::Nic { host, nic } => {
+                Ok(Value { beside: nic.beside(host), ..Value::plain(Some(nic.look(host)?)) })
+            }
             Place::Conf { file, key } => Ok(Value::plain(in_file(&bytes(file)?, key))),
+        }
+    }
+
+    /// The identity of its interface.
+    fn nic(&self) -> Option<String> {
+        match self {
+            Place::Nic { host, nic } => nic.identity(host),
+            _ => None,
+        }
+    }
+
+    /// What is seen of the packets that an order names.
+    fn seen(&self, order: &Order) -> Result<Option<String>, String> {
+        match (self, &order.trial) {
+            (Place::Nic { host, nic }, Some(frames)) if order.put.is_none() => {
+                nic.sight(host, frames).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 
@@ -157,13 +194,17 @@ impl<'a> Place<'a> {
             Place::Kernel { file, .. } | Place::Conf { file, .. } => file,
             Place::Bound { host, bound, .. } => return bound.fixed(host),
             Place::DropIn(drop_in) => return drop_in.fixed(),
+            Place::Nic { host, nic } => return nic.fixed(host),
         };
         let why = std::fs::OpenOptions::new().write(true).open(file).err()?;
         Some(format!("{} cannot be written: {why}", file.display()))
     }
 
-    fn put(&self, value: &Value) -> Result<(), String> {
+    fn put(&self, value: &Value, trial: Option<&[Frame]>) -> Result<(), String> {
         match self {
+            Place::Nic { host, nic } => {
+                value.now.as_ref().map_or(Ok(()), |now| nic.put(host, now, &value.beside, trial))
+            }
             Place::Kernel { file, keeper, line, ratio, .. } => {
                 // The line comes first: a value that is there and kept by nobody would be gone with the next boot.
                 keep(keeper, line, value.kept.as_deref())?;
@@ -286,7 +327,7 @@ mod tests {
     }
 
     fn order(target: Target, key: &str, put: Option<Value>) -> Order {
-        Order { target, key: key.to_owned(), conf: PathBuf::from("/etc/ceph/ceph.conf"), put }
+        Order { target, key: key.to_owned(), conf: PathBuf::from("/etc/ceph/ceph.conf"), put, trial: None }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Values at their places: read, and put.
 
 use super::disk::is_of_disk;
+use super::frames::Frame;
 use super::hosts::Hosts;
 use super::masks::Masks;
 use super::on_host::{Found, Order};
@@ -42,7 +43,11 @@ impl Hands<'_> {
         if !is_of_host(change.target) {
             return Ok(vec![(change.clone(), self.value(change)?)]);
         }
-        let found = self.hosts.order(&change.who, order(change, None))?;
+        let mut found = self.hosts.order(&change.who, order(change, None))?;
+        // Ports of an interface that carry as much already are left.
+        let size = |value: Option<&String>| value.and_then(|it| it.parse::<i64>().ok());
+        let is_port = |it: &Found| change.target == Target::Nic && it.key != change.key;
+        found.retain(|it| !is_port(it) || size(it.value.now.as_ref()) < size(change.value.as_ref()));
         if let Some(why) = found.iter().find_map(|it| it.fixed.as_ref()) {
             return Err(format!("{}: {why}", change.who));
         }
@@ -50,13 +55,13 @@ impl Hands<'_> {
         Ok(found.into_iter().map(of).collect())
     }
 
-    /// The values of a pool or below /sys with their sources; nothing: they cannot be told, or do not outlive a boot as they should.
+    /// The values of a pool, an interface or below /sys with their sources; nothing: they cannot be told, or do not outlive a boot as they should.
     pub fn seen(&self, target: Target, who: &str, key: &str) -> Option<Vec<Seen>> {
         let (who, key, now) = (who.to_owned(), key.to_owned(), Now::default());
         let change = Change { target, who, key, now, value: None, observe: Observe::None };
         let found = match target {
             Target::Pool => vec![(change.clone(), self.value(&change).ok()?)],
-            Target::Sysfs => {
+            Target::Sysfs | Target::Nic => {
                 let found = self.hosts.order(&change.who, order(&change, None)).ok()?;
                 found.into_iter().map(|it| (Change { key: it.key, ..change.clone() }, it.value)).collect()
             }
@@ -98,18 +103,37 @@ impl Hands<'_> {
             }
             _ if is_of_host(change.target) => {
                 let found = self.hosts.order(&change.who, order(change, None))?;
-                let one = found.into_iter().next().map(|it| it.value);
+                let one = found.into_iter().find(|it| it.key == change.key).map(|it| it.value);
                 one.ok_or_else(|| format!("there is no {}", place(change)))
             }
             _ => Err(format!("{} is not read by this program", place(change))),
         }
     }
 
-    /// Puts a value there. `known` is false where a release may not know the name any more.
+    /// Packets that pass by the interface of a change, in words; nothing: none are meant.
+    ///
+    /// # Errors
+    /// If one does not pass, or the host cannot be asked.
+    pub(super) fn sight(&self, change: &Change, frames: Vec<Frame>) -> Result<Option<String>, String> {
+        if frames.is_empty() {
+            return Ok(None);
+        }
+        let asks = Order { trial: Some(frames), ..order(change, None) };
+        Ok(self.hosts.order(&change.who, asks)?.into_iter().find_map(|it| it.seen))
+    }
+
+    /// Puts a value there. `known` is false where a release may not know the name any more. With a `trial` the value of an interface
+    /// stays only if the interface carries packets with it, these among them.
     ///
     /// # Errors
     /// If it is refused, with the words of whoever refuses, or nobody knows whether it is there.
-    pub(super) fn put(&self, change: &Change, value: &Value, known: bool) -> Result<(), NotPut> {
+    pub(super) fn put(
+        &self,
+        change: &Change,
+        value: &Value,
+        known: bool,
+        trial: Option<Vec<Frame>>,
+    ) -> Result<(), NotPut> {
         let order = match (change.target, &value.now) {
             (Target::Config | Target::Mgr, Some(now)) => json!({
                 "prefix": "config set", "who": change.who, "name": change.key, "value": now, "force": !known
@@ -122,7 +146,9 @@ impl Hands<'_> {
             }
             (Target::Daemon, _) => return Ok(()),
             _ if is_of_host(change.target) => {
-                let said = self.hosts.order(&change.who, order(change, Some(value.clone())));
+                let trial = trial.filter(|_| change.target == Target::Nic);
+                let said =
+                    self.hosts.order(&change.who, Order { trial, ..order(change, Some(value.clone())) });
                 return said.map(drop).map_err(NotPut::Perhaps);
             }
             _ => return Err(NotPut::Refused(format!("{} is not written by this program", place(change)))),
@@ -147,7 +173,10 @@ pub fn wanted(change: &Change) -> Value {
 }
 
 fn is_of_host(target: Target) -> bool {
-    matches!(target, Target::Sysctl | Target::Sysfs | Target::File | Target::Affinity | Target::Unit)
+    matches!(
+        target,
+        Target::Sysctl | Target::Sysfs | Target::File | Target::Affinity | Target::Unit | Target::Nic
+    )
 }
 
 /// True if a place has the value `want`. Threads come and go: those that are there are compared, and none is as good as any.
@@ -174,7 +203,7 @@ pub(super) fn is_irq(change: &Change) -> bool {
 }
 
 fn order(change: &Change, put: Option<Value>) -> Order {
-    Order { target: change.target, key: change.key.clone(), conf: PathBuf::new(), put }
+    Order { target: change.target, key: change.key.clone(), conf: PathBuf::new(), put, trial: None }
 }
 
 /// The value of a key at a section with its mask, as the database has it.

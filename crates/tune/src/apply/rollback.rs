@@ -7,6 +7,7 @@ use super::lock::Lock;
 use super::masks::Masks;
 use super::places::{Hands, has, is_irq, wanted};
 use super::restart::{Restarts, Way};
+use super::rps::Steering;
 use super::run::{Watch, go_on, restart_all};
 use super::scheduler;
 use super::shared::{self, State};
@@ -152,14 +153,14 @@ impl Rollback<'_> {
     /// Puts back what was there; the reason why it was left, if it was.
     fn undo(&self, run: &Run, step: &Step) -> Result<Option<String>, String> {
         let place = step.place();
-        if let Some(why) = forbidden(&step.change).filter(|_| run.by_copy) {
+        if let Some(why) = forbidden(&step.change, &step.before).filter(|_| run.by_copy) {
             // Not even by force.
             self.watch.say(&format!("{place} is left: {why}"));
             return Ok(Some(why));
         }
         let failed = |why: String| format!("{place} cannot be put back to {}: {why}", step.before.words());
         let is = self.hands.value(&step.change).map_err(failed)?;
-        if let Some(why) = is.is_another_disk(&step.before) {
+        if let Some(why) = is.is_another(&step.before) {
             // Not even by force: what was there was the other one's.
             self.watch.say(&format!("{place} is left: {why}"));
             return Ok(Some(why));
@@ -184,7 +185,7 @@ impl Rollback<'_> {
             return Ok(Some(words));
         }
         self.watch.say(&format!("{place}: back from {} to {}", is.words(), step.before.words()));
-        self.hands.put(&step.change, &step.before, false).map_err(|why| failed(why.to_string()))?;
+        self.hands.put(&step.change, &step.before, false, None).map_err(|why| failed(why.to_string()))?;
         if step.change.target == Target::Affinity {
             // Each thread was looked at there. Some of those that had sets of their own may have ended.
             return Ok(None);
@@ -210,6 +211,13 @@ fn is_ours(is: &Value, step: &Step) -> bool {
             (Some(is), Some(want), Some(before)) => is.are_of(&want, &before),
             // Nothing of it runs: the line that keeps it is left.
             (is, _, _) => is.is_none(),
+        };
+    }
+    if step.change.target == Target::Nic && step.change.key.ends_with("/rps_cpus") {
+        let steering = |value: &Value| value.now.as_deref().and_then(Steering::parse);
+        return match (steering(is), steering(&want), steering(&step.before)) {
+            (Some(is), Some(want), Some(before)) => is.is_of(&want, &before),
+            _ => false,
         };
     }
     same(&is.now, &want.now) || (same(&is.now, &step.before.now) && same(&is.kept, &want.kept))

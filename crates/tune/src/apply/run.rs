@@ -5,6 +5,7 @@ use super::gate::Health;
 use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
 use super::overridden::overridden;
+use super::peers;
 use super::places::{Hands, NotPut, has, wanted};
 use super::restart::Restarts;
 use super::scheduler;
@@ -162,8 +163,11 @@ impl UnderWay<'_> {
     fn make(&mut self, steps: &[Step]) -> Result<(), String> {
         let (late, live): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| !step.restarts.is_empty());
         for step in &live {
-            self.put(step, steps.len())?;
-            let effect = self.apply.act(step)?;
+            let made = self.put(step, steps.len()).and_then(|()| self.apply.act(step));
+            let effect = match made {
+                Err(why) if step.change.target == Target::Nic => return Err(self.undo(step, why)),
+                made => made?,
+            };
             self.done(step, effect)?;
             self.is_healthy()?;
         }
@@ -188,10 +192,39 @@ impl UnderWay<'_> {
         let value = wanted(&step.change);
         self.note(Entry::Doing(step.number))?;
         self.apply.watch.say(&format!("step {} of {of}: {} ({})", step.number, step.words(), step.rule));
-        self.apply.hands.put(&step.change, &value, true).map_err(|why| {
+        let trial = peers::toward(self.apply.hands, self.apply.facts, &step.change);
+        self.apply.hands.put(&step.change, &value, true, Some(trial)).map_err(|why| {
             self.refused = matches!(why, NotPut::Refused(_)).then_some(step.number);
             format!("{}: {why}", step.place())
         })
+    }
+
+    /// Takes the value of an interface back that has no effect: the way to its host may depend on it. The reason with what came of it.
+    fn undo(&mut self, step: &Step, why: String) -> String {
+        let begun = |it: &Entry| matches!(it, Entry::Doing(number) if *number == step.number);
+        if !self.entries.iter().any(begun) {
+            return why;
+        }
+        let hands = self.apply.hands;
+        let is_back = || hands.value(&step.change).map(|is| is.is_as(&step.before));
+        let put = || hands.put(&step.change, &step.before, false, None).map_err(|why| why.to_string());
+        let back = match is_back() {
+            Ok(true) => Ok(true),
+            _ => put().and_then(|()| is_back()),
+        };
+        let noted = match back {
+            Ok(true) => self.note(Entry::Undone(step.number, None)),
+            Ok(false) => Err("it is another one afterwards".to_owned()),
+            Err(why) => Err(why),
+        };
+        let before = step.before.words();
+        match noted {
+            Ok(()) => {
+                self.refused = Some(step.number);
+                format!("{why}. {} is {before}, as before", step.place())
+            }
+            Err(more) => format!("{why}. {} is not put back to {before}: {more}", step.place()),
+        }
     }
 
     fn done(&mut self, step: &Step, effect: Effect) -> Result<(), String> {
@@ -215,7 +248,9 @@ impl UnderWay<'_> {
             && begun.next().is_none()
             && let Some(number) = self.refused
         {
-            self.note(Entry::Undone(number, None))?;
+            if !self.entries.contains(&Entry::Undone(number, None)) {
+                self.note(Entry::Undone(number, None))?;
+            }
             self.note(Entry::RolledBack { at: now() })?;
         }
         Ok(())

@@ -208,7 +208,8 @@ mod tests {
         disk.set("iosched/fifo_batch", "9");
         let key = format!("/sys/block/{}/queue/scheduler", disk.name);
         let order = |put| {
-            let order = Order { target: Target::Sysfs, key: key.clone(), conf: PathBuf::new(), put };
+            let order =
+                Order { target: Target::Sysfs, key: key.clone(), conf: PathBuf::new(), put, trial: None };
             carry_out(Path::new("/"), &order).expect("carried out").remove(0).value
         };
         let before = order(None);

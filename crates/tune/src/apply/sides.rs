@@ -1,6 +1,7 @@
 //! Sides of a comparison: what is there now, and what the first steps or all of them make of it. They are put in place again and again.
 
 use super::journal::{Entry, Head, Journal, now};
+use super::peers;
 use super::places::wanted;
 use super::rollback::before;
 use super::run::{Apply, Watch, go_on, restart_all};
@@ -108,7 +109,8 @@ impl Sides<'_> {
             // One that slept may come back beside another tuner.
             apply.lock.check()?;
             let value = if *is_back { step.before.clone() } else { wanted(&step.change) };
-            let put = apply.hands.put(&step.change, &value, !is_back);
+            let trial = (!is_back).then(|| peers::toward(apply.hands, apply.facts, &step.change));
+            let put = apply.hands.put(&step.change, &value, !is_back, trial);
             put.map_err(|why| format!("{}: {why}", step.place()))?;
             if step.restarts.is_empty() {
                 apply.act(step)?;

@@ -49,7 +49,7 @@ pub fn place(change: &Change) -> String {
     let Change { target, who, key, .. } = change;
     match target {
         Target::File => format!("{key} in Ceph's file on {who}"),
-        Target::Sysctl | Target::Sysfs | Target::Affinity => format!("{key} on {who}"),
+        Target::Sysctl | Target::Sysfs | Target::Affinity | Target::Nic => format!("{key} on {who}"),
         Target::Unit => format!("the drop-in of {key} on {who}"),
         Target::Pool => format!("{key} of the pool {who}"),
         Target::Daemon => format!("a new start of {who}, for {key}"),
@@ -160,15 +160,21 @@ pub fn choose(plan: &Plan, facts: &Facts, choice: &Choice) -> Result<(Vec<Chosen
 pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
     let (mut chosen, mut by_hand) = (Vec::new(), Vec::new());
     for set in &preset.sets {
-        let places: Vec<String> = match (set.target, set.who.as_str()) {
-            (Target::Sysctl | Target::Sysfs, "*") => facts.hosts.iter().map(|it| it.name.clone()).collect(),
-            _ => vec![set.who.clone()],
+        let places: Vec<(String, String)> = match (set.target, set.who.as_str()) {
+            (Target::Sysctl | Target::Sysfs, "*") => {
+                facts.hosts.iter().map(|it| (it.name.clone(), set.key.clone())).collect()
+            }
+            (Target::Nic, "*") if facts.nics.iter().any(|nic| !nic.role.is_empty()) => {
+                let of_cluster = facts.nics.iter().filter(|nic| !nic.role.is_empty());
+                of_cluster.map(|nic| (nic.host.clone(), format!("{}/{}", nic.name, set.key))).collect()
+            }
+            _ => vec![(set.who.clone(), set.key.clone())],
         };
-        for who in places {
+        for (who, key) in places {
             let change = Change {
                 target: set.target,
                 who,
-                key: set.key.clone(),
+                key,
                 now: Now::default(),
                 value: Some(set.value.clone()),
                 observe: Observe::Option,
@@ -177,6 +183,9 @@ pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
                 Some(why) => Err(why.to_owned()),
                 None if change.target == Target::Affinity => {
                     Err(format!("{} divides the processors of each host", set.rule))
+                }
+                None if change.target == Target::Nic && !has_large_peer(&change, facts) => {
+                    Err("no other host has such an MTU: nothing says that switches pass it".to_owned())
                 }
                 None if is_unlisted(&change, facts) => Err("this release does not know it".to_owned()),
                 None => price(&change, facts),
@@ -188,6 +197,13 @@ pub fn of_preset(preset: &Preset, facts: &Facts) -> (Vec<Chosen>, Vec<ByHand>) {
         }
     }
     (chosen, by_hand)
+}
+
+/// True if another host of the cluster has an MTU of that size already.
+fn has_large_peer(change: &Change, facts: &Facts) -> bool {
+    let size = change.value.as_ref().and_then(|it| it.parse::<i64>().ok());
+    let mut others = facts.nics.iter().filter(|nic| nic.host != change.who && !nic.role.is_empty());
+    others.any(|nic| nic.mtu.zip(size).is_some_and(|(mtu, size)| mtu >= size))
 }
 
 fn is_unlisted(change: &Change, facts: &Facts) -> bool {
@@ -235,7 +251,8 @@ fn why_by_hand(change: &Change) -> Option<&'static str> {
             | Target::Sysctl
             | Target::Sysfs
             | Target::Daemon
-            | Target::Affinity,
+            | Target::Affinity
+            | Target::Nic,
             _,
         ) => None,
         (Target::Unit, key) if key.ends_with(".service") => None,
@@ -247,9 +264,6 @@ fn why_by_hand(change: &Change) -> Option<&'static str> {
         (Target::Pool, _) => None,
         (Target::Image, _) => Some("it is set with 'rbd config image set'"),
         (Target::Cas, _) => Some("it is set with 'casadm' or 'loligo param set'"),
-        (Target::Nic, _) => {
-            Some("it is set with 'ip link' or 'ethtool', and kept by the host's network manager")
-        }
         (Target::Env, _) => Some("it is set in a drop-in: 'systemctl edit'"),
     }
 }
@@ -299,12 +313,36 @@ mod tests {
     }
 
     #[test]
+    fn a_preset_raises_mtus_where_other_hosts_have_them() {
+        let rules = crate::rules::Rules::new().expect("rules");
+        let presets = Preset::all(|id| rules.find(id).is_some()).expect("presets");
+        let of = |mtus: &[i64]| {
+            let nics = mtus.iter().zip(1..).map(|(mtu, number)| crate::facts::Nic {
+                name: "e0".into(),
+                host: format!("n{number}"),
+                role: "both".into(),
+                mtu: Some(*mtu),
+                ..crate::facts::Nic::default()
+            });
+            let facts = Facts { nics: nics.collect(), ..Facts::default() };
+            let (chosen, by_hand) = of_preset(&presets[0], &facts);
+            let chosen = chosen.iter().filter(|it| it.change.target == Target::Nic);
+            let by_hand = by_hand.iter().filter(|it| it.change.target == Target::Nic);
+            (chosen.map(|it| place(&it.change)).collect::<Vec<_>>(), by_hand.count())
+        };
+        assert_eq!(of(&[1500, 1500]), (Vec::new(), 2));
+        assert_eq!(of(&[1500, 9000]), (vec!["e0/mtu on n1".to_owned()], 1));
+        assert_eq!(of(&[]), (Vec::new(), 1), "what is left out is listed");
+    }
+
+    #[test]
     fn moves_of_data_and_keys_of_units_are_left_to_a_person() {
         let of = |target, key: &str| {
             let proposed = Change { key: key.to_owned(), ..change(target, "w") };
             why_by_hand(&proposed).is_some()
         };
         assert!(of(Target::Pool, "pg_num") && of(Target::Pool, "bulk") && of(Target::Unit, "MemoryMax"));
+        assert!(!of(Target::Nic, "e0/mtu"));
         assert!(!of(Target::Pool, "size") && !of(Target::Unit, "ceph-osd@3.service"));
     }
 }

@@ -16,6 +16,9 @@ pub struct Value {
     /// The identity of the disk that the place is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// The identity of the network interface that the place is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<String>,
     /// Values that the kernel sets anew as this one changes, by their names below its folder: they come back after it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<String, String>,
@@ -30,15 +33,17 @@ impl Value {
     /// True if a place with this value is as it was with `before`.
     pub(super) fn is_as(&self, before: &Value) -> bool {
         let is_beside = before.beside.iter().all(|(name, value)| self.beside.get(name) == Some(value));
-        is_beside && (&self.now, &self.kept, &self.disk) == (&before.now, &before.kept, &before.disk)
+        let of = |it: &Value| [&it.now, &it.kept, &it.disk, &it.nic].map(Clone::clone);
+        is_beside && of(self) == of(before)
     }
 
-    /// The reason why a place with this value is not the one that had `before`; nothing: it is the same, or no disk's.
-    pub(super) fn is_another_disk(&self, before: &Value) -> Option<String> {
-        let had = before.disk.as_ref()?;
-        (self.disk.as_ref() != Some(had)).then(|| {
-            let is = self.disk.as_deref().unwrap_or("one that does not say its identity");
-            format!("another disk has this name now: {is}, and it was {had}")
+    /// The reason why a place with this value is not the one that had `before`; nothing: it is the same, or of no disk and no interface.
+    pub(super) fn is_another(&self, before: &Value) -> Option<String> {
+        let kinds = [("disk", &self.disk, &before.disk), ("interface", &self.nic, &before.nic)];
+        kinds.into_iter().find_map(|(kind, is, had)| {
+            let had = had.as_ref().filter(|had| is.as_ref() != Some(had))?;
+            let is = is.as_deref().unwrap_or("one that does not say its identity");
+            Some(format!("another {kind} has this name now: {is}, and it was {had}"))
         })
     }
 
@@ -62,11 +67,14 @@ mod tests {
     #[test]
     fn a_disk_that_was_swapped_is_another_one() {
         let of = |disk: Option<&str>| Value { disk: disk.map(str::to_owned), ..Value::default() };
-        assert_eq!(of(Some("naa.1")).is_another_disk(&of(Some("naa.1"))), None);
-        assert_eq!(of(None).is_another_disk(&of(None)), None);
-        assert_eq!(of(Some("naa.1")).is_another_disk(&of(None)), None, "none was recorded");
-        let why = of(Some("naa.2")).is_another_disk(&of(Some("naa.1"))).expect("another");
+        assert_eq!(of(Some("naa.1")).is_another(&of(Some("naa.1"))), None);
+        assert_eq!(of(None).is_another(&of(None)), None);
+        assert_eq!(of(Some("naa.1")).is_another(&of(None)), None, "none was recorded");
+        let why = of(Some("naa.2")).is_another(&of(Some("naa.1"))).expect("another");
         assert!(why.contains("naa.2, and it was naa.1"), "{why}");
-        assert!(of(None).is_another_disk(&of(Some("naa.1"))).is_some());
+        assert!(of(None).is_another(&of(Some("naa.1"))).is_some());
+        let of = |nic: &str| Value { nic: Some(nic.to_owned()), ..Value::default() };
+        assert!(of("aa:01").is_another(&of("aa:02")).is_some_and(|why| why.contains("another interface")));
+        assert!(!of("aa:01").is_as(&of("aa:02")) && of("aa:01").is_as(&of("aa:01")));
     }
 }

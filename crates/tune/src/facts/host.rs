@@ -320,6 +320,8 @@ pub struct Nic {
     pub irqs: Option<Vec<Irq>>,
     /// The processors that the partition has for them: `36=0 37=1`.
     pub irq_plan: Option<String>,
+    /// Processors that packets of its queues may be steered to: those of its node, or all.
+    pub rps_plan: Option<String>,
     /// Its NUMA node; -1: none.
     pub numa_node: Option<i64>,
     /// Work that it does itself: `tso`, `gso`, `gro`, checksums.

@@ -1,6 +1,8 @@
-//! Rings, channels, coalescing and offloads of a network interface, by the kernel's ethtool calls.
+//! Rings, channels, coalescing and offloads of a network interface, by the kernel's ethtool calls. Some of it can be set.
 
+use std::io::{Error, Result};
 use std::mem::zeroed;
+use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
 /// Numbers of a request; the longest of those that are asked, `struct ethtool_coalesce`, has 23.
@@ -9,6 +11,14 @@ const WORDS: usize = 32;
 const COALESCE: u32 = 0x0e;
 /// `ETHTOOL_GRINGPARAM`.
 const RINGS: u32 = 0x10;
+/// `ETHTOOL_SCOALESCE`.
+const SET_COALESCE: u32 = 0x0f;
+/// `ETHTOOL_SRINGPARAM`.
+const SET_RINGS: u32 = 0x11;
+/// `ETHTOOL_GPERMADDR`.
+const PERMANENT: u32 = 0x20;
+/// Bytes of the longest address, `MAX_ADDR_LEN`.
+const LONGEST: u32 = 32;
 /// `ETHTOOL_GCHANNELS`.
 const CHANNELS: u32 = 0x3c;
 /// Offloads with their requests, whose answer is one number.
@@ -36,11 +46,32 @@ pub(super) struct Ethtool {
     pub(super) offloads: Vec<String>,
 }
 
+/// A number that a driver takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// The receive ring, packets.
+    Ring,
+    /// Coalescing adapts to the load: 1, or 0.
+    AdaptiveRx,
+    /// The delay of an interrupt, microseconds.
+    RxUsecs,
+}
+
+impl Field {
+    /// The requests that read and that set it, and its place among the numbers of either.
+    fn at(self) -> (u32, u32, usize) {
+        match self {
+            Field::Ring => (RINGS, SET_RINGS, 5),
+            Field::AdaptiveRx => (COALESCE, SET_COALESCE, 10),
+            Field::RxUsecs => (COALESCE, SET_COALESCE, 1),
+        }
+    }
+}
+
 /// Asks the driver of `name`, on this host alone.
 pub(super) fn look(name: &str) -> Option<Ethtool> {
-    let socket =
-        std::net::UdpSocket::bind("0.0.0.0:0").or_else(|_| std::net::UdpSocket::bind("[::]:0")).ok()?;
-    let ask = |request: u32| call(&socket, name, request);
+    let socket = socket().ok()?;
+    let ask = |request: u32| ask(&socket, name, request).ok();
     let coalesce = ask(COALESCE);
     let is_on = |(request, _): &&(u32, &str)| ask(*request).is_some_and(|answer| answer[1] == 1);
     let on = OFFLOADS.iter().filter(is_on).map(|(_, name)| (*name).to_owned());
@@ -53,22 +84,64 @@ pub(super) fn look(name: &str) -> Option<Ethtool> {
     })
 }
 
-/// One call; nothing where the driver does not know it.
-fn call(socket: &std::net::UdpSocket, name: &str, request: u32) -> Option<[u32; WORDS]> {
+/// A number of the driver of `name`.
+///
+/// # Errors
+/// If there is no such interface here, or its driver does not tell.
+pub(crate) fn get(name: &str, field: Field) -> Result<u32> {
+    let (read, _, at) = field.at();
+    Ok(ask(&socket()?, name, read)?[at])
+}
+
+/// Sets a number, and leaves those that go with it as they are.
+///
+/// # Errors
+/// If there is no such interface here, or its driver refuses.
+pub(crate) fn set(name: &str, field: Field, value: u32) -> Result<()> {
+    let (read, set, at) = field.at();
+    let socket = socket()?;
+    let mut words = ask(&socket, name, read)?;
+    (words[0], words[at]) = (set, value);
+    call(&socket, name, &mut words)
+}
+
+/// The address that the interface was made with, whatever it has now; nothing: its driver knows none.
+pub(crate) fn permanent_address(name: &str) -> Option<String> {
+    let mut words = [0; WORDS];
+    (words[0], words[1]) = (PERMANENT, LONGEST);
+    call(&socket().ok()?, name, &mut words).ok()?;
+    let bytes: Vec<u8> = words[2..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let bytes = bytes.get(..words[1] as usize)?;
+    let is_one = bytes.iter().any(|byte| *byte != 0);
+    is_one.then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
+}
+
+fn socket() -> Result<UdpSocket> {
+    UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"))
+}
+
+/// The numbers of an answer. The first is the request.
+fn ask(socket: &UdpSocket, name: &str, request: u32) -> Result<[u32; WORDS]> {
     let mut words = [0; WORDS];
     words[0] = request;
+    call(socket, name, &mut words)?;
+    Ok(words)
+}
+
+/// One call; its answer is in `words`.
+fn call(socket: &UdpSocket, name: &str, words: &mut [u32; WORDS]) -> Result<()> {
     // SAFETY: a structure of numbers and of an array, for which zeros are a value.
     let mut call: libc::ifreq = unsafe { zeroed() };
     if name.len() >= call.ifr_name.len() {
-        return None;
+        return Err(Error::from_raw_os_error(libc::ENODEV));
     }
     for (to, from) in call.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     call.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: the name ends with a zero; the kernel reads and writes one structure of `request`, none of which is longer than `words`.
+    // SAFETY: the name ends with a zero; the kernel reads and writes one structure of the request, none of which is longer than `words`.
     let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut call) };
-    (code == 0).then_some(words)
+    if code == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -86,5 +159,7 @@ mod tests {
     fn the_loopback_says_its_offloads() {
         let seen = look("lo").expect("a socket");
         assert!(seen.offloads.iter().any(|it| it == "gso"), "{seen:?}");
+        assert_eq!(permanent_address("lo"), None);
+        assert!(get("lo", Field::Ring).is_err() && set("lo", Field::RxUsecs, 8).is_err());
     }
 }

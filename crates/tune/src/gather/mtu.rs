@@ -34,6 +34,14 @@ pub(super) fn proven(address: Ipv4Addr, mtu: i64) -> Result<i64, String> {
     search(LEAST, mtu, |size| echo.passes(size))
 }
 
+/// True if a packet of `size` bytes comes to `address` whole.
+///
+/// # Errors
+/// If this process may not send echo requests.
+pub(crate) fn passes(address: Ipv4Addr, size: i64) -> Result<bool, String> {
+    Echo::new(address)?.passes(size)
+}
+
 /// The largest size that passes, of which `good` does and `bad` does not.
 fn search(good: i64, bad: i64, mut passes: impl FnMut(i64) -> Result<bool, String>) -> Result<i64, String> {
     let (mut good, mut bad) = (good, bad);

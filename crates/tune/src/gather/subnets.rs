@@ -34,14 +34,14 @@ impl Subnet {
 }
 
 /// All of them.
-pub(super) fn look(files: &HostFiles) -> Vec<Subnet> {
+pub(crate) fn look(files: &HostFiles) -> Vec<Subnet> {
     let routes = files.read("/proc/net/route").unwrap_or_default();
     let addresses = files.read("/proc/net/if_inet6").unwrap_or_default();
     routes.lines().skip(1).filter_map(route).chain(addresses.lines().filter_map(address)).collect()
 }
 
 /// Addresses of this host itself, by the kernel's table of IPv4.
-pub(super) fn own(files: &HostFiles) -> Vec<IpAddr> {
+pub(crate) fn own(files: &HostFiles) -> Vec<IpAddr> {
     let table = files.read("/proc/net/fib_trie").unwrap_or_default();
     let (mut all, mut above) = (Vec::new(), None);
     for line in table.lines() {
@@ -52,6 +52,21 @@ pub(super) fn own(files: &HostFiles) -> Vec<IpAddr> {
         }
     }
     all
+}
+
+/// True if routers are reached by an interface.
+pub(crate) fn has_router(files: &HostFiles, nic: &str) -> bool {
+    let of = |path: &str, name: usize, gateway: usize| {
+        let text = files.read(path).unwrap_or_default();
+        text.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_gateway = words.get(gateway).is_some_and(|it| {
+                it.bytes().all(|byte| byte.is_ascii_hexdigit()) && it.bytes().any(|byte| byte != b'0')
+            });
+            words.get(name) == Some(&nic) && is_gateway
+        })
+    };
+    of("/proc/net/route", 0, 2) || of("/proc/net/ipv6_route", 9, 4)
 }
 
 /// A line of `/proc/net/route`: interface, destination, gateway, flags, four numbers, mask. Numbers are those of a machine that
@@ -106,6 +121,8 @@ mod tests {
             "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 10.0.0.5\n        /32 host LOCAL\n",
         );
         assert_eq!(own(&HostFiles::new(dir.path())), ["10.0.0.5".parse::<IpAddr>().expect("an address")]);
+        assert!(has_router(&HostFiles::new(dir.path()), "eth0"));
+        assert!(!has_router(&HostFiles::new(dir.path()), "eth1"));
         let all = look(&HostFiles::new(dir.path()));
         assert_eq!(
             all.iter().map(|it| (it.nic.as_str(), it.bits)).collect::<Vec<_>>(),

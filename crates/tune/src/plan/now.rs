@@ -46,6 +46,7 @@ pub(super) fn now(facts: &Facts, target: Target, who: &str, key: &str) -> Option
             Some(Now { set: Some(host.sysctl.get(key)?.clone()), runs: Vec::new() })
         }
         Target::Affinity => Some(Now { set: bound(facts, who, key), runs: Vec::new() }),
+        Target::Nic => Some(Now { set: Some(of_nic(facts, who, key)?), runs: Vec::new() }),
         Target::Unit => Some(Now { set: drop_in(facts, who, key), runs: Vec::new() }),
         _ => None,
     }
@@ -65,6 +66,19 @@ fn bound(facts: &Facts, host: &str, key: &str) -> Option<String> {
     }
     let osd = facts.osds.iter().find(|osd| osd.host == host && of == format!("osd.{}", osd.id))?;
     osd.allowed.get(what).cloned()
+}
+
+/// A value of an interface of a host.
+fn of_nic(facts: &Facts, host: &str, key: &str) -> Option<String> {
+    let (name, what) = key.split_once('/')?;
+    let nic = facts.nics.iter().find(|nic| nic.host == host && nic.name == name)?;
+    match what {
+        "mtu" => nic.mtu.map(|it| it.to_string()),
+        "rings.rx" => nic.rings.as_ref().map(|it| it.rx.to_string()),
+        "adaptive_rx" => nic.adaptive_rx.map(|it| it.to_string()),
+        "rx_usecs" => nic.rx_usecs.map(|it| it.to_string()),
+        _ => None,
+    }
 }
 
 /// This program's drop-in of a unit of a host.
@@ -148,6 +162,21 @@ mod tests {
         let facts = Facts { osds: vec![osd(0, "n1"), osd(1, "n2")], ..Facts::default() };
         let found = now(&facts, Target::File, "n2", "k").expect("known");
         assert_eq!(found.runs.iter().map(|it| it.osds.clone()).collect::<Vec<_>>(), [vec![1]]);
+    }
+
+    #[test]
+    fn values_of_interfaces_are_those_of_their_host() {
+        let nic = |host: &str, mtu| crate::facts::Nic {
+            name: "e0".into(),
+            host: host.into(),
+            mtu: Some(mtu),
+            adaptive_rx: Some(false),
+            ..crate::facts::Nic::default()
+        };
+        let facts = Facts { nics: vec![nic("n1", 1500), nic("n2", 9000)], ..Facts::default() };
+        let of = |key: &str| now(&facts, Target::Nic, "n2", key).and_then(|it| it.set);
+        assert_eq!((of("e0/mtu").as_deref(), of("e0/adaptive_rx").as_deref()), (Some("9000"), Some("false")));
+        assert_eq!((of("e0/rings.rx"), of("e1/mtu"), of("e0/rps_cpus")), (None, None, None));
     }
 
     #[test]
