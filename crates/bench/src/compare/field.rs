@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Share of processor time that the host may take away from a run.
-const STEAL: f64 = 0.1;
+pub(super) const STEAL: f64 = 0.1;
 /// Bytes of the scratch folder.
 const SCRATCH: u64 = 64 << 20;
 

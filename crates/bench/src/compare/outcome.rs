@@ -8,6 +8,9 @@ use crate::table::Table;
 use crate::units;
 use serde::{Deserialize, Serialize};
 
+/// Beside a quarter of its runs: by so many more disturbed runs than the other's the change of an arm may be what disturbs them.
+const DISTURBED: usize = 2;
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -60,6 +63,9 @@ pub struct Rejected {
     pub arm: usize,
     /// The rule that it broke.
     pub why: String,
+    /// This host was the reason, and not the cluster or the load.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_host: bool,
 }
 
 /// Two runs of an arm in a block that differ too much.
@@ -86,12 +92,18 @@ pub struct Metric {
     pub effect: Effect,
     /// More is better.
     pub is_rate: bool,
+    /// The reason why there is no verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unjudged: Option<String>,
 }
 
 impl Metric {
     /// The verdict in words.
     pub fn verdict(&self) -> String {
         let effect = &self.effect;
+        if let Some(why) = &self.unjudged {
+            return format!("no verdict: {why}");
+        }
         if !effect.is_seen {
             return format!(
                 "no effect measurable (a change of {:.1} % would have shown)",
@@ -123,7 +135,7 @@ impl Rung {
         Gain { name: self.name.clone(), iops: self.own[0].second, total: self.total.ratio }
     }
 
-    fn row(&self, verdict: String) -> [String; 8] {
+    fn row(&self) -> [String; 8] {
         let [iops, mean, p99] = [0, 1, 2].map(|at| &self.own[at]);
         let change = |effect: &Effect| format!("{:+.1} %", (effect.ratio - 1.0) * 100.0);
         let interval = |effect: &Effect| {
@@ -137,7 +149,7 @@ impl Rung {
             change(&iops.effect),
             interval(&iops.effect),
             change(&self.total),
-            verdict,
+            iops.verdict(),
         ]
     }
 }
@@ -261,21 +273,39 @@ impl Outcome {
         alike_limit(&spreads.collect::<Vec<_>>())
     }
 
-    /// Blocks that count for every arm against the one before, and for the last against the first.
+    /// Blocks that count for every arm against the one before, and against the first.
     pub(super) fn counting(&self) -> usize {
         self.pairs().map(|pair| self.that_count(pair).len()).min().unwrap_or(0)
     }
 
-    /// Each arm with the one before, and the last with the first.
+    /// Arms that are judged against each other: each with the one before, and each with the first.
     fn pairs(&self) -> impl Iterator<Item = [usize; 2]> + use<> {
-        let last = self.arms.len() - 1;
-        (1..=last).map(|arm| [arm, arm - 1]).chain([[last, 0]])
+        (1..self.arms.len()).flat_map(|arm| [[arm, arm - 1], [arm, 0]])
+    }
+
+    /// The reason why nothing is said of two arms. A comparison that is ended by what was seen so far finds too much in nothing. An arm
+    /// whose runs are made again until they are quiet shows its quiet ones alone: its change may be what disturbs the others.
+    pub(super) fn unjudged(&self, arms: [usize; 2]) -> Option<String> {
+        if self.is_cut {
+            return Some("it was interrupted".to_owned());
+        }
+        let again = arms.map(|arm| self.rejected.iter().filter(|it| it.arm == arm && !it.by_host).count());
+        let runs = self.blocks.len() * 2;
+        let [more, fewer] = if again[0] > again[1] { [0, 1] } else { [1, 0] };
+        (again[more] - again[fewer] >= DISTURBED + runs / 4).then(|| {
+            format!(
+                "{} runs of {} were disturbed and made again, and {} of {}: the change may be why",
+                again[more], self.arms[arms[more]], again[fewer], self.arms[arms[fewer]]
+            )
+        })
     }
 
     /// Runs of arms that were not alike and do not count.
     pub(super) fn unlike(&self) -> Vec<Rejected> {
         let left_out = self.uneven().into_iter().filter(|it| !it.counts);
-        left_out.map(|it| Rejected { block: it.block, arm: it.arm, why: self.differ(it.spread) }).collect()
+        left_out
+            .map(|it| Rejected { block: it.block, arm: it.arm, why: self.differ(it.spread), by_host: false })
+            .collect()
     }
 
     /// Runs of arms that were not alike.
@@ -311,15 +341,10 @@ impl Outcome {
                 shown(it, it.second),
                 format!("{:.3}", effect.ratio),
                 format!("{:.3}-{:.3}", effect.low, effect.high),
-                self.verdict(it),
+                it.verdict(),
             ]
         };
         self.metrics.iter().map(row).collect()
-    }
-
-    /// The verdict on a figure. A comparison that is ended by what was seen so far finds too much in nothing.
-    fn verdict(&self, of: &Metric) -> String {
-        if self.is_cut { "interrupted: no verdict".to_owned() } else { of.verdict() }
     }
 
     fn heads(&self) -> [String; 6] {
@@ -340,7 +365,7 @@ impl Outcome {
     fn gains(&self) -> Option<(Vec<String>, Vec<Vec<String>>)> {
         let heads = ["added", "IOPS", "mean", "p99", "gain", "95 %", "in all", "verdict"];
         let heads = heads.map(str::to_owned).to_vec();
-        let rows = self.rungs.iter().map(|it| it.row(self.verdict(&it.own[0])).to_vec());
+        let rows = self.rungs.iter().map(|it| it.row().to_vec());
         (!self.rungs.is_empty()).then(|| (heads, rows.collect()))
     }
 
@@ -479,6 +504,35 @@ mod tests {
             count == 10 && said.contains("block 10, b, counts, since") && !said.contains("not count"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn an_arm_whose_disturbed_runs_are_made_again_has_no_verdict() {
+        let run = |arm| Run { arm, iops: 100.0, mean_ns: 1.0, p99_ns: 1.0, steal: 0.0, cut: 0 };
+        let with = |first: usize, second: usize, by_host: bool| {
+            let again = |arm, count| {
+                std::iter::repeat_n(Rejected { block: 1, arm, why: "recovering".into(), by_host }, count)
+            };
+            Outcome {
+                load: String::new(),
+                arms: vec!["a".into(), "b".into()],
+                facts: Vec::new(),
+                seed: 1,
+                warm_up: 1,
+                is_cut: false,
+                power: Power { wanted: 0.1, pairs_needed: 16, minutes: 1.0, pairs: 16 },
+                blocks: vec![Block { runs: [0, 1, 1, 0].map(run).to_vec() }; 8],
+                rejected: again(0, first).chain(again(1, second)).collect(),
+                metrics: Vec::new(),
+                rungs: Vec::new(),
+                last: Vec::new(),
+            }
+            .unjudged([1, 0])
+        };
+        assert!(with(1, 7, false).is_some_and(|why| why.starts_with("7 runs of b were disturbed")));
+        assert!(with(7, 1, false).is_some());
+        assert_eq!(with(3, 8, false), None, "both are disturbed");
+        assert_eq!(with(0, 9, true), None, "the host took the processor away");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The runs of a comparison.
 
 use super::arms::Arms;
-use super::field::Field;
+use super::field::{Field, STEAL};
 use super::judge::{Effect, FEWEST, blocks_for};
 use super::options::Options;
 use super::outcome::{Block, Metric, Outcome, Power, Rejected, Run, Rung};
@@ -207,10 +207,11 @@ impl Compare<'_, '_> {
             self.put(arm)?;
             self.calm()?;
             let (run, why) = self.load(arm)?;
+            let by_host = run.steal > STEAL;
             let Some(why) = why.or(self.field.disturbed()?) else { return Ok(run) };
             let block = self.outcome.blocks.len() + 1;
             (self.say)(&format!("a run of block {block} does not count: {why}"));
-            self.outcome.rejected.push(Rejected { block, arm, why });
+            self.outcome.rejected.push(Rejected { block, arm, why, by_host });
             let (rejected, all) = (self.outcome.rejected.len(), self.loads as usize);
             ensure!(
                 rejected <= FEWEST + all / ONE_OF,
@@ -257,10 +258,12 @@ impl Compare<'_, '_> {
     }
 
     fn metrics(&self, arm: usize, over: usize, count: usize) -> Vec<Metric> {
+        let unjudged = self.outcome.unjudged([arm, over]);
         let metric = |name: &str, is_rate, pick: fn(&Run) -> f64| {
             let effect = self.effect(arm, over, count, pick);
+            let effect = Effect { is_seen: effect.is_seen && unjudged.is_none(), ..effect };
             let [second, first] = self.outcome.means([arm, over], pick);
-            Metric { name: name.to_owned(), first, second, effect, is_rate }
+            Metric { name: name.to_owned(), first, second, effect, is_rate, unjudged: unjudged.clone() }
         };
         vec![
             metric("IOPS", true, |run| run.iops),
@@ -270,18 +273,18 @@ impl Compare<'_, '_> {
     }
 
     fn judge(&mut self) {
-        let unlike = self.outcome.unlike();
-        self.outcome.rejected.extend(unlike);
         let last = self.outcome.arms.len() - 1;
         self.outcome.metrics = self.metrics(last, 0, 1);
-        if last < 2 {
-            return;
-        }
         let rung = |arm: usize| {
             let total = self.effect(arm, 0, last, |run| run.iops);
             Rung { name: self.outcome.arms[arm].clone(), own: self.metrics(arm, arm - 1, last), total }
         };
-        self.outcome.rungs = (1..=last).map(rung).collect();
+        if last > 1 {
+            self.outcome.rungs = (1..=last).map(rung).collect();
+        }
+        // Those that were made again have had their word.
+        let unlike = self.outcome.unlike();
+        self.outcome.rejected.extend(unlike);
     }
 }
 

@@ -200,7 +200,7 @@ impl Rollback<'_> {
 
 /// The value is the one that the run set. What is kept for the next boot is written before the value, so that a run that was cut may
 /// have set the one alone.
-fn is_ours(is: &Value, step: &Step) -> bool {
+pub(super) fn is_ours(is: &Value, step: &Step) -> bool {
     let want = wanted(&step.change);
     if step.change.target == Target::Affinity {
         let masks = |value: &Value| value.now.as_deref().and_then(Masks::parse);
@@ -223,7 +223,8 @@ fn is_ours(is: &Value, step: &Step) -> bool {
     same(&is.now, &want.now) || (same(&is.now, &step.before.now) && same(&is.kept, &want.kept))
 }
 
-fn same(one: &Option<String>, two: &Option<String>) -> bool {
+/// True if two values are one, in whichever words.
+pub(super) fn same(one: &Option<String>, two: &Option<String>) -> bool {
     match (one, two) {
         (Some(one), Some(two)) => is_same(one, two),
         (one, two) => one == two,

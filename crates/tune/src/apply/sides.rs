@@ -2,14 +2,16 @@
 
 use super::journal::{Entry, Head, Journal, now};
 use super::peers;
-use super::places::wanted;
-use super::rollback::before;
+use super::places::{has, wanted};
+use super::rollback::{before, is_ours, same};
 use super::run::{Apply, Watch, go_on, restart_all};
 use super::scheduler;
 use super::shared::{self, State};
 use super::step::Step;
 use crate::plan::Change;
-use std::collections::BTreeSet;
+use crate::rules::Target;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 /// Whoever watches, and does not interrupt.
@@ -50,6 +52,10 @@ pub struct Sides<'a> {
     state: State,
     /// The number of steps that are in place; nothing: a change was cut, or other values are there.
     is: Option<usize>,
+    /// Values that a search put at places of steps.
+    tried: BTreeSet<(u32, Option<String>)>,
+    /// Steps at whose places somebody else put a value, with the reason why it is left.
+    theirs: BTreeMap<u32, String>,
 }
 
 impl Sides<'_> {
@@ -79,6 +85,7 @@ impl Sides<'_> {
         // A run that is cut knows by this that the value is its own.
         for step in &steps {
             self.note(&Entry::Trying(step.number, step.change.value.clone()))?;
+            self.tried.insert((step.number, step.change.value.clone()));
         }
         self.is = None;
         self.make(&steps.into_iter().map(|step| (step, false)).collect::<Vec<_>>())
@@ -108,6 +115,13 @@ impl Sides<'_> {
         for (step, is_back) in all {
             // One that slept may come back beside another tuner.
             apply.lock.check()?;
+            if let Some(why) = self.by_another(step)? {
+                apply.watch.say(&why);
+                if *is_back {
+                    continue;
+                }
+                return Err(why);
+            }
             let value = if *is_back { step.before.clone() } else { wanted(&step.change) };
             let trial = (!is_back).then(|| peers::toward(apply.hands, apply.facts, &step.change));
             let put = apply.hands.put(&step.change, &value, !is_back, trial);
@@ -116,8 +130,14 @@ impl Sides<'_> {
                 apply.act(step)?;
             }
         }
-        let late = all.iter().map(|(step, ..)| step).filter(|step| !step.restarts.is_empty());
-        let osds: BTreeSet<i64> = late.clone().flat_map(|step| step.restarts.iter().copied()).collect();
+        let is_ours = |step: &&Step| !self.theirs.contains_key(&step.number);
+        let late: Vec<&Step> = all
+            .iter()
+            .map(|(step, ..)| step)
+            .filter(|step| !step.restarts.is_empty())
+            .filter(is_ours)
+            .collect();
+        let osds: BTreeSet<i64> = late.iter().flat_map(|step| step.restarts.iter().copied()).collect();
         // What was there is put back also after an interrupt.
         let watch = Steadfast(apply.watch);
         restart_all(apply.lock, &apply.restarts, apply.facts, &osds, &watch, &mut |entry| self.note(&entry))?;
@@ -125,6 +145,31 @@ impl Sides<'_> {
             apply.act(step)?;
         }
         Ok(())
+    }
+
+    /// The reason why the value of a place is left: it is neither what was there nor one that this comparison puts there. One that is
+    /// known by many threads or devices is not looked at.
+    fn by_another(&mut self, step: &Step) -> Result<Option<String>, String> {
+        if let Some(why) = self.theirs.get(&step.number) {
+            return Ok(Some(why.clone()));
+        }
+        if !matches!(step.change.target, Target::Config | Target::Mgr | Target::Pool) {
+            return Ok(None);
+        }
+        let known = self.steps.iter().find(|it| it.number == step.number).unwrap_or(step);
+        let is = self.apply.hands.value(&step.change)?;
+        let is_tried =
+            self.tried.iter().any(|(number, value)| *number == step.number && same(&is.now, value));
+        if is_tried || is_ours(&is, known) || has(&step.change, &is, &known.before) {
+            return Ok(None);
+        }
+        let why = format!(
+            "{} is {} now, which this comparison has not put there: it is left to whoever changed it",
+            step.place(),
+            is.words()
+        );
+        self.theirs.insert(step.number, why.clone());
+        Ok(Some(why))
     }
 
     fn note(&mut self, entry: &Entry) -> Result<(), String> {
@@ -136,7 +181,7 @@ impl Sides<'_> {
     fn back(&mut self) -> Result<(), String> {
         self.change(0)?;
         for step in self.steps {
-            self.note(&Entry::Undone(step.number, None))?;
+            self.note(&Entry::Undone(step.number, self.theirs.get(&step.number).cloned()))?;
         }
         self.note(&Entry::RolledBack { at: now() })
     }
@@ -157,9 +202,13 @@ impl Apply<'_> {
         let run = head.run.clone();
         let doing: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
         let (journal, _, state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;
-        let mut sides = Sides { apply: self, steps, journal, state, is: Some(0) };
-        let said = body(&mut sides);
-        if let Err(why) = sides.back() {
+        let (tried, theirs) = (BTreeSet::new(), BTreeMap::new());
+        let mut sides = Sides { apply: self, steps, journal, state, is: Some(0), tried, theirs };
+        // A fault of the program takes no way past what was there.
+        let said = catch_unwind(AssertUnwindSafe(|| body(&mut sides)));
+        let back = sides.back();
+        let said = said.unwrap_or_else(|fault| resume_unwind(fault));
+        if let Err(why) = back {
             let why = said.err().map_or(why.clone(), |first| format!("{first}. Then {why}"));
             return Err(Uncompared::NotBack(why, run));
         }
