@@ -14,9 +14,7 @@ const Z: f64 = 2.576 + 1.645;
 /// standard errors in place of 4.2, 10 need 6.5, 14 need 5.4, 20 need 4.7, 40 need 4.5. `a_change_that_would_have_shown_does_show`
 /// holds the curve through them.
 const FEW: (f64, f64) = (26.0, 1.7);
-/// Times the blocks that a known spread would need, and blocks beyond those: a pilot of four knows the spread badly. Simulated, 2,000
-/// times: without the factor 1,790 of changes of 10 % are found where runs have a deviation of 10 %, by 26 blocks.
-const MORE: f64 = 1.2;
+/// Blocks beyond those, since a pilot of four knows their spread badly. Simulated: the tests below.
 const EXTRA: usize = 5;
 /// The fewest blocks. With fewer a bootstrap has too few different resamples.
 pub const FEWEST: usize = 8;
@@ -120,7 +118,7 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 pub fn blocks_for(share: f64, pilot: &[f64]) -> usize {
     let (_, error) = mean_and_error(pilot);
     let deviation = error * (pilot.len() as f64).sqrt();
-    let least = (MORE * (Z * deviation / share.ln_1p()).powi(2)).ceil() as usize + EXTRA;
+    let least = (Z * deviation / share.ln_1p()).powi(2).ceil() as usize + EXTRA;
     let is_enough = |count: &usize| shown_by(*count) * deviation <= share.ln_1p() * (*count as f64).sqrt();
     (least.max(FEWEST)..).find(is_enough).unwrap_or(least)
 }
@@ -214,19 +212,22 @@ mod tests {
             let mut rng = SplitMix64::new(11);
             let (mut false_alarms, mut found) = (0, 0);
             for round in 0..ROUNDS {
-                let pilot = blocks(4, deviation, 0.0, &mut rng);
-                let count = blocks_for(0.1, &pilot);
-                let same = [pilot, blocks(count.saturating_sub(4), deviation, 0.0, &mut rng)].concat();
-                false_alarms += usize::from(Effect::of(&same, round as u64).is_seen);
-                let pilot = blocks(4, deviation, -0.1, &mut rng);
-                let count = blocks_for(0.1, &pilot);
-                let slower = [pilot, blocks(count.saturating_sub(4), deviation, -0.1, &mut rng)].concat();
-                let effect = Effect::of(&slower, round as u64);
-                found += usize::from(effect.is_seen && effect.ratio < 1.0);
+                // Planned by the pilot, and once more, as comparisons are.
+                let mut planned = |effect: f64| {
+                    let mut all = blocks(4, deviation, effect, &mut rng);
+                    for _ in 0..2 {
+                        let more = blocks_for(0.1, &all).saturating_sub(all.len());
+                        all.extend(blocks(more, deviation, effect, &mut rng));
+                    }
+                    Effect::of(&all, round as u64)
+                };
+                false_alarms += usize::from(planned(0.0).is_seen);
+                let slower = planned(-0.1);
+                found += usize::from(slower.is_seen && slower.ratio < 1.0);
             }
             println!("deviation {deviation}: {false_alarms} false, {found} found of {ROUNDS}");
             assert!(false_alarms * 100 <= ROUNDS * 4, "{false_alarms} of {ROUNDS} at {deviation}");
-            assert!(found * 100 >= ROUNDS * 90, "{found} of {ROUNDS} at {deviation}");
+            assert!(found * 100 >= ROUNDS * 95, "{found} of {ROUNDS} at {deviation}");
         }
     }
 

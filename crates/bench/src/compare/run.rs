@@ -74,22 +74,30 @@ pub(crate) fn on(
     Ok(compare.outcome)
 }
 
-/// Blocks that are to count; nothing: the pilot's are not run yet.
+/// Blocks that are to count. They are planned by the pilot, and once more when they are there: the pilot knows their spread badly.
 #[derive(Debug, Default, Clone, Copy)]
-struct Length(Option<usize>);
+struct Length {
+    /// Nothing: the pilot's are not run yet.
+    wanted: Option<usize>,
+    is_final: bool,
+}
 
 impl Length {
     fn wanted(self) -> usize {
-        self.0.unwrap_or(PILOT)
+        self.wanted.unwrap_or(PILOT)
     }
 
-    /// Blocks that were left out may all count at once: the pilot's number may be passed by.
+    /// Blocks that were left out may all count at once: a number may be passed by.
     fn is_to_be_planned(self, done: usize) -> bool {
-        self.0.is_none() && done >= PILOT
+        !self.is_final && done >= self.wanted()
     }
 
     fn is_reached(self, done: usize) -> bool {
-        self.0.is_some_and(|wanted| done >= wanted)
+        self.is_final && done >= self.wanted()
+    }
+
+    fn planned(self, wanted: usize) -> Length {
+        Length { wanted: Some(wanted.max(self.wanted.unwrap_or(0))), is_final: self.wanted.is_some() }
     }
 }
 
@@ -139,9 +147,9 @@ impl Compare<'_, '_> {
                 all - done
             );
             if length.is_to_be_planned(done) {
-                length = Length(Some(self.plan(begun.elapsed().div_f64(all as f64))));
+                length = length.planned(self.plan(begun.elapsed().div_f64(all as f64), length.wanted));
             }
-            if let Length(Some(wanted)) = length {
+            if let Some(wanted) = length.wanted {
                 let iops = self.effect(self.outcome.arms.len() - 1, 0, 1, |run| run.iops);
                 (self.say)(&format!(
                     "block {done} of {wanted}: {} is {:.3} of {} so far ({:.3}-{:.3})",
@@ -156,8 +164,9 @@ impl Compare<'_, '_> {
         Ok(())
     }
 
-    /// Says how many pairs the change needs that is to be seen, before they are run. The arm whose effect is least certain decides.
-    fn plan(&mut self, each: Duration) -> usize {
+    /// Says how many pairs the change needs that is to be seen, before they are run; the second time, if these are more than before. The
+    /// arm whose effect is least certain decides.
+    fn plan(&mut self, each: Duration, before: Option<usize>) -> usize {
         let needed = (1..self.outcome.arms.len()).map(|arm| {
             let pilot = self.outcome.log_ratios(arm, arm - 1, |run| run.iops);
             blocks_for(self.options.detect, &pilot)
@@ -165,6 +174,9 @@ impl Compare<'_, '_> {
         let needed = needed.max().unwrap_or(FEWEST);
         let affordable = (self.options.budget.as_secs_f64() / each.as_secs_f64().max(0.001)) as usize;
         let wanted = needed.min(affordable.max(FEWEST));
+        if let Some(before) = before.filter(|before| wanted <= *before) {
+            return before;
+        }
         self.outcome.power = Power {
             wanted: self.options.detect,
             pairs_needed: needed * 2,
@@ -298,9 +310,13 @@ mod tests {
         assert!(!pilot.is_to_be_planned(PILOT - 1) && !pilot.is_reached(PILOT - 1));
         // Of five blocks three counted, and then all.
         assert!(pilot.is_to_be_planned(PILOT + 1) && !pilot.is_reached(PILOT + 1));
-        let planned = Length(Some(FEWEST));
+        let planned = pilot.planned(FEWEST);
+        assert!(!planned.is_to_be_planned(FEWEST - 1) && !planned.is_reached(FEWEST));
+        assert!(planned.is_to_be_planned(FEWEST), "it is planned once more");
+        let more = planned.planned(FEWEST + 3);
         assert!(
-            !planned.is_to_be_planned(PILOT) && !planned.is_reached(FEWEST - 1) && planned.is_reached(FEWEST)
+            !more.is_to_be_planned(FEWEST + 3) && !more.is_reached(FEWEST + 2) && more.is_reached(FEWEST + 3)
         );
+        assert!(planned.planned(FEWEST - 1).is_reached(FEWEST), "no more are needed");
     }
 }
