@@ -7,6 +7,7 @@ mod history;
 mod measure;
 mod of_lab;
 mod partition;
+mod rollback;
 mod search;
 mod text;
 mod threads;
@@ -62,7 +63,7 @@ enum Command {
     Explain(ExplainArgs),
     Presets(PresetsArgs),
     Apply(apply::ApplyArgs),
-    Rollback(apply::RollbackArgs),
+    Rollback(rollback::RollbackArgs),
     History(history::HistoryArgs),
     Verify(verify::VerifyArgs),
     Search(search::SearchArgs),
@@ -149,7 +150,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Command::Explain(a) => explain(&a),
         Command::Presets(a) => presets(&a),
         Command::Apply(a) => apply::apply(&a),
-        Command::Rollback(a) => apply::rollback(&a),
+        Command::Rollback(a) => rollback::rollback(&a),
         Command::History(a) => history::history(&a),
         Command::Verify(a) => verify::verify(&a),
         Command::Search(a) => search::search(&a),

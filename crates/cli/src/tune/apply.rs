@@ -1,4 +1,4 @@
-//! `loligo tune apply|rollback`: changes of a plan are made, and taken back.
+//! `loligo tune apply`: changes of a plan are made.
 
 use super::by_name::by_name;
 use super::from::{From, PurposeArgs, RiskArg, connect, gather_from};
@@ -7,15 +7,14 @@ use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
-use loligo_bench::compare;
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
 use loligo_tune::apply::{
-    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Rollback, Run,
-    Step, Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
+    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Run, Step,
+    Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
@@ -68,28 +67,6 @@ pub(super) struct ApplyArgs {
     common: Common,
 }
 
-/// Take a run back: each value to what was there before
-///
-/// Steps are taken back in the reverse order, and each is looked at afterwards. A value that somebody changed since is left, unless
-/// --force is given. A place that is gone or refuses is left, the others are taken back, and the run stays open until --force closes it. OSDs that
-/// the run restarted are restarted again. It may be called again after it was cut anywhere, and on another host than the run: the
-/// cluster has a copy of what was there, and RUN must be named then.
-#[derive(Debug, clap::Args)]
-pub(super) struct RollbackArgs {
-    /// The run [default: the last that is not taken back]
-    #[arg(value_name = "RUN")]
-    run: Option<String>,
-    #[command(flatten)]
-    from: From,
-    /// Put back values that somebody changed since, too, and close the run where places are gone
-    #[arg(long)]
-    force: bool,
-    #[command(flatten)]
-    with: With,
-    #[command(flatten)]
-    json: Json,
-}
-
 /// Carry out what another host orders: an order as JSON on standard input
 #[derive(Debug, clap::Args)]
 pub(super) struct OnHostArgs {
@@ -126,16 +103,16 @@ pub(super) struct With {
     restart_with: Option<String>,
     /// Go on beside this check of 'ceph health' (any number)
     #[arg(long = "accept", value_name = "CHECK")]
-    accepted: Vec<String>,
+    pub(super) accepted: Vec<String>,
     /// The time that the cluster has to become clean after each restart
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::seconds)]
     patience: Duration,
     /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
     #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Ceph's file on each --host
     #[arg(long, value_name = "FILE", default_value = "/etc/ceph/ceph.conf")]
-    remote_conf: PathBuf,
+    pub(super) remote_conf: PathBuf,
 }
 
 /// Progress goes to standard error, and Ctrl-C stops before the next step.
@@ -438,6 +415,12 @@ pub(super) fn reaches_all<'a>(
     }
     for id in osds {
         let host = facts.osds.iter().find(|osd| osd.id == *id).map_or("", |osd| osd.host.as_str());
+        // Where no unit runs it, that of Ceph's packages may be an OSD of another cluster.
+        if facts.osds.iter().any(|osd| osd.id == *id && osd.unit.as_deref() == Some("")) {
+            return refuse(format!(
+                "osd.{id} must be restarted, and no unit of systemd runs it: give --restart-with COMMAND"
+            ));
+        }
         if !restarts.hosts.reaches(host) {
             return refuse(format!(
                 "osd.{id} must be restarted, and its host {host} cannot be reached: add --host {host}, or give --restart-with"
@@ -445,108 +428,6 @@ pub(super) fn reaches_all<'a>(
         }
     }
     Ok(())
-}
-
-pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
-    let client = changing(&a.from)?;
-    let lock = Lock::take(&client).map_err(Ended::refused)?;
-    let (facts, remotes) = gather_from(&a.from, Some(&client), &Rules::new()?)?;
-    let Some(fsid) = facts.cluster.fsid.clone() else {
-        return refuse("the cluster does not say its id: 'ceph status' says more");
-    };
-    let states = shared::states(&client).map_err(said)?;
-    let is_meant = |state: &&State| match &a.run {
-        Some(run) => state.run == *run,
-        None => state.state != "rolled-back",
-    };
-    let Some(state) = states.iter().rev().find(is_meant) else {
-        return refuse(match &a.run {
-            Some(run) => format!("the cluster knows no run {run}: 'loligo tune history' lists them"),
-            None => "there is no run to take back: 'loligo tune history' lists them".to_owned(),
-        });
-    };
-    let path = journal(a.with.state.as_ref(), &fsid, &state.run)?;
-    if a.run.is_none() && !path.exists() {
-        // The copy may be anybody's who writes keys of the cluster: a person names the run that is believed.
-        let open = states.iter().filter(is_meant).map(|it| format!("{} of {}", it.run, it.host));
-        let open: Vec<String> = open.collect();
-        return refuse(format!(
-            "there is no journal of the run {0} here, and the cluster has a copy. Runs that are not taken back: {1}. Look at it by \
-             'loligo tune history {0}', and name it: 'loligo tune rollback {0}'",
-            state.run,
-            open.join(", ")
-        ));
-    }
-    let (mut journal, run) = recorded(&client, state, &path, &fsid)?;
-    let has_left = run.undone.values().any(Option::is_some);
-    if run.rolled_back.is_some() && !(a.force && has_left) {
-        let mend = if has_left { "; --force puts back the values that were left" } else { "" };
-        return refuse(format!("the run {} is taken back already{mend}", state.run));
-    }
-    let hosts = hosts(&a.from, &a.with.remote_conf, remotes);
-    let accepted: BTreeSet<String> = a.with.accepted.iter().cloned().collect();
-    let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
-    let restarts = a.with.restarts(&client, &hosts, &facts, &accepted);
-    let hands = Hands { client: &client, hosts: &hosts };
-    let later: Vec<String> = states
-        .iter()
-        .filter(|it| it.at > state.at && it.state != "rolled-back")
-        .map(|it| it.run.clone())
-        .collect();
-    let back = Rollback {
-        hands,
-        lock: &lock,
-        facts: &facts,
-        restarts,
-        force: a.force,
-        later: &later,
-        watch: &watch,
-    }
-    .run(&run, &mut journal, state.clone())
-    .map_err(|why| anyhow!("{why}. The rest is taken back by 'loligo tune rollback {}' again", state.run))?;
-    if !back.failed.is_empty() && !a.force {
-        // The list is the error: scripts must not take this for a run that is taken back.
-        bail!("{}", text::not_back(&state.run, &back));
-    }
-    let images = images_of(&facts, &state.run);
-    let what = json!({"run": state.run, "back": back, "images": images});
-    a.json.done(what, || {
-        out!("{}", text::back(&state.run, &back));
-        for image in images {
-            out!("An image of the run is left: 'rbd rm {image}'\n");
-        }
-    })
-}
-
-/// Images of a comparison that was killed: they have the number of its process, as the run has.
-fn images_of(facts: &Facts, run: &str) -> Vec<String> {
-    let Some((_, process)) = run.rsplit_once('-') else { return Vec::new() };
-    let name = compare::image_of(process);
-    facts.images.iter().filter(|it| it.name == name).map(|it| format!("{}/{}", it.pool, it.name)).collect()
-}
-
-/// A run by its journal here, or by the cluster's copy; with the journal that goes on.
-fn recorded(
-    client: &CommandClient,
-    state: &State,
-    path: &std::path::Path,
-    fsid: &str,
-) -> Result<(Journal, Run)> {
-    if path.exists() {
-        let (journal, entries) = Journal::open(path)?;
-        let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
-        run.is_of(fsid, &state.run).map_err(said)?;
-        return Ok((journal, run));
-    }
-    let copy = shared::run(client, state, fsid).map_err(said)?;
-    if let Some(why) = copy.doubt {
-        return refuse(format!(
-            "the cluster's copy of the run {0} is not believed: {why}. Take the run back on {1}, where its journal is",
-            state.run, state.host
-        ));
-    }
-    say!("the run {} was made on {}: it is taken back by the cluster's copy", state.run, state.host);
-    Ok((Journal::create(path, &copy.entries)?, copy.run))
 }
 
 pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {
@@ -560,7 +441,7 @@ pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_tune::facts::{Cluster, Image};
+    use loligo_tune::facts::Cluster;
 
     fn refused(cluster: Cluster, health: &Health) -> String {
         let facts = Facts { cluster, ..Facts::default() };
@@ -585,15 +466,6 @@ mod tests {
         let ill = Health { checks: vec![("MON_DOWN".into(), "1/3 mons down".into())], ..calm };
         let said = refused(cluster(Some(18), false), &ill);
         assert!(said.contains("MON_DOWN: 1/3 mons down") && said.contains("--accept"), "{said}");
-    }
-
-    #[test]
-    fn the_image_of_a_killed_comparison_is_named() {
-        let image = |name: &str| Image { pool: "rbd".into(), name: name.into(), ..Image::default() };
-        let images = vec![image("loligo-verify-7"), image("loligo-verify-77"), image("vm")];
-        let facts = Facts { images, ..Facts::default() };
-        assert_eq!(images_of(&facts, "20261129-140000-77"), ["rbd/loligo-verify-77"]);
-        assert!(images_of(&facts, "20261129-140000-78").is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use loligo_ceph::commands::CommandClient;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
-use loligo_tune::apply::{Run, read};
+use loligo_tune::apply::{Run, Step, read};
 use loligo_tune::gather;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -55,8 +55,11 @@ fn known_run(
     match std::fs::read(path) {
         Ok(text) => {
             let (entries, _) = read(&text).map_err(|why| anyhow!("{} is damaged: {why}", path.display()))?;
-            let run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
+            let mut run = Run::of(&entries).ok_or_else(|| anyhow!("{} has no head", path.display()))?;
             run.is_of(fsid, &state.run).map_err(said)?;
+            if is_over_elsewhere(state, &run) {
+                run.rolled_back = Some(state.at);
+            }
             Ok((run, None))
         }
         Err(_) => {
@@ -64,6 +67,30 @@ fn known_run(
             Ok((copy.run, copy.doubt))
         }
     }
+}
+
+/// Another host has taken the run back: its own journal does not know.
+pub(super) fn is_over_elsewhere(state: &State, run: &Run) -> bool {
+    state.state == "rolled-back" && run.rolled_back.is_none() && !run.by_copy
+}
+
+/// The first of some runs that has begun to change a place of `run`, with the place. One that cannot be read is passed by.
+pub(super) fn covers<'a>(
+    client: &CommandClient,
+    folder: Option<&PathBuf>,
+    fsid: &str,
+    others: impl Iterator<Item = &'a State>,
+    run: &Run,
+) -> Option<(String, String)> {
+    let begun = |run: &Run| -> Vec<Step> {
+        run.steps.iter().filter(|step| run.begun.contains(&step.number)).cloned().collect()
+    };
+    let own = begun(run);
+    others.into_iter().find_map(|state| {
+        let (other, _) = known_run(client, state, &journal(folder, fsid, &state.run).ok()?, fsid).ok()?;
+        let is_at = |it: &&Step| own.iter().any(|step| step.change.is_at(&it.change));
+        begun(&other).iter().find(is_at).map(|step| (state.run.clone(), step.place()))
+    })
 }
 
 /// A run as 'history' lists it.

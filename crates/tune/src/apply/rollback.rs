@@ -32,8 +32,6 @@ pub struct Rollback<'a> {
     pub restarts: Restarts<'a>,
     /// Values that somebody changed since are put back as well, and the run is closed though places of it are gone.
     pub force: bool,
-    /// Later runs that are not taken back.
-    pub later: &'a [String],
     /// Whoever watches.
     pub watch: &'a dyn Watch,
 }
@@ -140,16 +138,6 @@ impl Rollback<'_> {
             || osd.is_some_and(|it| self.restarts.hosts.reaches(&it.host))
     }
 
-    /// Whoever may have changed a value of the run.
-    fn changer(&self) -> String {
-        match self.later {
-            [] => "somebody".to_owned(),
-            later => {
-                format!("somebody, or a later run that is to be taken back first ({}),", later.join(", "))
-            }
-        }
-    }
-
     /// Puts back what was there; the reason why it was left, if it was.
     fn undo(&self, run: &Run, step: &Step) -> Result<Option<String>, String> {
         let place = step.place();
@@ -175,10 +163,9 @@ impl Rollback<'_> {
         let is_tried = run.tried.iter().any(is_one) || (run.by_copy && step.rule == SEARCH);
         if !is_ours(&is, step) && !is_tried && !self.force {
             let words = format!(
-                "it is {} now, and the run had set {}: {} changed it since. --force puts {} back",
+                "it is {} now, and the run had set {}: somebody changed it since. --force puts {} back",
                 is.words(),
                 wanted(&step.change).words(),
-                self.changer(),
                 step.before.words()
             );
             self.watch.say(&format!("{place} is left: {words}"));
