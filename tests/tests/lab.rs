@@ -293,6 +293,15 @@ fn a_cluster_with_three_monitors_outlives_one_of_them() {
         assert!(begun.elapsed() < Duration::from_secs(60), "mon.a never came back");
     }
     assert_eq!((&lab.status()["state"], &lab.status()["faults"]), (&"up".into(), &serde_json::json!([])));
+
+    // An OSD that ended without a fault of the lab is started as well.
+    good(lab.sh("ceph osd stop osd.0"));
+    loligo_tests::lab::until("osd.0 has ended", Duration::from_secs(60), || {
+        String::from_utf8_lossy(&good(lab.run("mend", &["0"])).stdout) == "osd osd.0\n"
+    });
+    loligo_tests::lab::until("osd.0 is back", Duration::from_secs(60), || {
+        String::from_utf8_lossy(&good(lab.sh("ceph osd stat")).stdout).contains("1 up")
+    });
     good(lab.run("down", &[]));
     lab.leaves_nothing();
 }

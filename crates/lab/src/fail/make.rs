@@ -146,6 +146,7 @@ pub fn mend(dir: &Path, meant: Meant<'_>, program: &Path) -> Result<Vec<Fault>> 
         is_target(&state, name)?;
     }
     let mut record = Record::open(&at)?;
+    adopt(&state, &mut record);
     let mut mended = Vec::new();
     for index in (0..record.faults.len()).rev() {
         let fault = record.faults[index].clone();
@@ -167,6 +168,21 @@ pub fn mend(dir: &Path, meant: Meant<'_>, program: &Path) -> Result<Vec<Fault>> 
         mended.push(Fault { deeds: undone, ..fault });
     }
     Ok(mended)
+}
+
+/// Takes OSDs that ended by themselves for killed ones: of a value that they do not bear, or by somebody's signal. Agents start theirs.
+fn adopt(state: &State, record: &mut Record) {
+    if state.config.pairs > 0 || state.running().is_empty() {
+        return;
+    }
+    for (id, _) in &state.osds {
+        let daemon = format!("osd.{id}");
+        let deed = Deed::Killed { daemon: daemon.clone() };
+        if deed::daemons(state, &daemon).is_empty() && !record.deeds().any(|known| *known == deed) {
+            let (id, at_ms) = (record.next(), now_ms());
+            record.faults.push(Fault { id, kind: Kind::Osd, target: daemon, at_ms, deeds: vec![deed] });
+        }
+    }
 }
 
 /// # Errors
