@@ -9,14 +9,15 @@ use loligo_tests::ssh::Host;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Two hosts, as namespaces `a` and `b` with an interface `v0` each: 10.77.0.1 and 10.77.0.2.
 struct Spaces(String);
 
 impl Drop for Spaces {
     fn drop(&mut self) {
-        for name in ["a", "b"] {
-            let _ = Command::new("ip").args(["netns", "del", &self.name(name)]).status();
+        for name in ["a", "b", "c", "s"] {
+            let _ = Command::new("ip").args(["netns", "del", &self.name(name)]).output();
         }
     }
 }
@@ -142,6 +143,119 @@ fn an_mtu_stays_only_if_packets_of_its_size_pass() {
     assert!(why.contains("another interface has this name now"), "{why}");
     assert_eq!(spaces.now("v0/mtu"), "2000");
     assert!(spaces.order("v1/mtu", None, None).expect_err("there is none").contains("no interface v1"));
+}
+
+/// A switch with ports `ta`, `tb` and `tc` that carry 9000 bytes, and hosts `a`, `b` and `c` at them: 10.78.0.1 to 10.78.0.3.
+struct Switch(Spaces);
+
+impl Switch {
+    const HOSTS: [&str; 3] = ["a", "b", "c"];
+
+    /// Hosts `b` and `c` have 9000, and `a` has 1500. Nothing where there can be none.
+    fn new(what: &str) -> Option<Switch> {
+        if !pairs(what, &[]) {
+            return None;
+        }
+        let spaces = Spaces(format!("ls{}-{}", std::process::id(), what.len()));
+        for name in ["s", "a", "b", "c"] {
+            assert!(ip(&format!("netns add {}", spaces.name(name))), "{name}");
+        }
+        spaces.ip("s", "link add br0 type bridge");
+        spaces.ip("s", "link set br0 up");
+        for (host, number) in Self::HOSTS.into_iter().zip(1..) {
+            let (at, there) = (spaces.name("s"), spaces.name(host));
+            assert!(ip(&format!("link add t{host} netns {at} type veth peer name v0 netns {there}")));
+            spaces.ip("s", &format!("link set t{host} mtu 9000 master br0 up"));
+            spaces.ip(host, &format!("addr add 10.78.0.{number}/24 dev v0"));
+            spaces.ip(host, "link set v0 up");
+            if host != "a" {
+                spaces.ip(host, "link set v0 mtu 9000");
+            }
+        }
+        spaces.ip("s", "link set br0 mtu 9000");
+        Some(Switch(spaces))
+    }
+
+    fn mtu(&self, nic: &str) -> String {
+        let file = format!("/sys/class/net/{nic}/mtu");
+        let out = Command::new("ip").args(["netns", "exec", &self.0.name("a"), "cat", &file]).output();
+        String::from_utf8_lossy(&out.expect("it runs").stdout).trim().to_owned()
+    }
+
+    /// Tries 9000 on `nic` with packets of 9000 bytes to both others. The `port` of the switch goes down once `v0` has it.
+    fn raise(&self, nic: &str, port: Option<&str>) -> Result<Value, String> {
+        let both = ["10.78.0.2", "10.78.0.3"].map(|it| json!({"address": it, "size": 9000}));
+        std::thread::scope(|scope| {
+            let cut = || {
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while self.mtu("v0") == "1500" && Instant::now() < deadline {}
+                self.0.ip("s", &format!("link set {} nomaster", port.expect("a port")));
+            };
+            let _cutting = port.map(|_| scope.spawn(cut));
+            self.0.order(&format!("{nic}/mtu"), Some(json!({"now": "9000"})), Some(json!(both)))
+        })
+    }
+}
+
+#[test]
+fn a_host_that_a_change_cuts_off_keeps_its_place_in_the_proof() {
+    let Some(switch) = Switch::new("hosts that a change cuts off") else { return };
+    switch.raise("v0", None).expect("all is well");
+    switch.0.put("v0/mtu", &json!({"now": "1500"})).expect("put back");
+    let why = switch.raise("v0", Some("tc")).expect_err("10.78.0.3 is lost");
+    assert!(why.contains("10.78.0.3 answers no packet by v0") && why.contains("It is 1500 again"), "{why}");
+    assert_eq!(switch.mtu("v0"), "1500");
+
+    // A bridge that does not follow its port sends nothing large: the host may be cut off all the same.
+    switch.0.ip("s", "link set tc master br0");
+    for words in [
+        "addr flush dev v0",
+        "link add br1 type bridge",
+        "link set v0 master br1",
+        "link set br1 mtu 1400",
+        "link set br1 mtu 1500",
+        "addr add 10.78.0.1/24 dev br1",
+        "link set br1 up",
+    ] {
+        switch.0.ip("a", words);
+    }
+    switch.raise("v0", None).expect("all is well");
+    assert_eq!(switch.mtu("br1"), "1500");
+    switch.0.put("v0/mtu", &json!({"now": "1500"})).expect("put back");
+    let why = switch.raise("v0", Some("ta")).expect_err("all are lost");
+    assert!(why.contains("by br1 any more") && why.contains("It is 1500 again"), "{why}");
+    assert_eq!(switch.mtu("v0"), "1500");
+}
+
+#[test]
+fn an_mtu_is_refused_where_packets_show_nothing() {
+    let Some(switch) = Switch::new("MTUs that nothing shows") else { return };
+    // A host with 9000 that is silent, beside one that answers.
+    switch.0.ip("b", "addr flush dev v0");
+    let why = switch.raise("v0", None).expect_err("10.78.0.2 is silent");
+    assert!(why.contains("10.78.0.2 answers no echo request by v0"), "{why}");
+    switch.0.ip("b", "addr add 10.78.0.2/24 dev v0");
+
+    // Another interface of the subnet has a way of its own.
+    let (at, there) = (switch.0.name("s"), switch.0.name("a"));
+    assert!(ip(&format!("link add ta1 netns {at} type veth peer name v1 netns {there}")));
+    switch.0.ip("s", "link set ta1 mtu 1500 master br0 up");
+    switch.0.ip("s", "link set br0 mtu 9000");
+    switch.0.ip("a", "addr add 10.78.0.11/24 dev v1");
+    switch.0.ip("a", "link set v1 up");
+    switch.0.ip("a", "link set v0 mtu 9000");
+    let why = switch.raise("v1", None).expect_err("its port takes 1500");
+    assert!(switch.mtu("v1") == "1500" && why.contains("10.78.0"), "{why}");
+    switch.0.ip("a", "link del v1");
+    switch.0.ip("a", "link set v0 mtu 1500");
+
+    // A route in a table of its own.
+    switch.0.ip("a", "route del 10.78.0.0/24 dev v0");
+    switch.0.ip("a", "route add 10.78.0.0/24 dev v0 src 10.78.0.1 table 100");
+    switch.0.ip("a", "rule add to 10.78.0.0/24 lookup 100");
+    let why = switch.raise("v0", None).expect_err("no packet is sent");
+    assert!(why.contains("v0 has addresses, and no OSD of another host lies behind it"), "{why}");
+    assert_eq!(switch.mtu("v0"), "1500");
 }
 
 #[test]

@@ -434,6 +434,9 @@ pub(super) fn on_host(a: &OnHostArgs) -> Result<()> {
     let mut text = String::new();
     std::io::stdin().take(LONGEST_ORDER).read_to_string(&mut text).context("reading the order")?;
     let order: Order = serde_json::from_str(&text).context("this is no order")?;
+    // A signal in the middle would leave a value that is only tried.
+    let _deaf =
+        order.put.as_ref().map(|_| Interrupt::on_signals()).transpose().context("catching signals")?;
     let found = carry_out(&a.root, &order);
     show(true, &found, || ())
 }

@@ -78,7 +78,9 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
 /// The effect of a value of an interface: the driver has it, and packets as large as its MTU pass.
 fn carried(hands: Hands<'_>, facts: &Facts, step: &Step, is: &str) -> Result<Effect, String> {
     let sight = format!("{} is {is}, until the host starts anew", step.place());
-    Ok(Effect::Acts(match hands.sight(&step.change, peers::toward(hands, facts, &step.change))? {
+    let frames =
+        if peers::is_mtu(&step.change) { peers::toward(hands, facts, &step.change) } else { Vec::new() };
+    Ok(Effect::Acts(match hands.sight(&step.change, frames)? {
         Some(packets) => format!("{sight}; {packets}"),
         None => sight,
     }))

@@ -4,11 +4,13 @@ use super::interface::Interface;
 use crate::gather::{mtu, subnets};
 use loligo_block::host_files::HostFiles;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// The least packet that every link carries whole, bytes.
-const LEAST: i64 = 576;
+pub(super) const LEAST: i64 = 576;
+/// Packets that are on their way at the same time, at most.
+const AT_ONCE: usize = 256;
 /// The time in which large packets must pass: switches forward some seconds after a link is up.
 const PROOF: Duration = Duration::from_secs(5);
 
@@ -22,70 +24,102 @@ pub struct Frame {
     pub size: i64,
 }
 
-/// Those of `frames` whose way begins at one of these interfaces, and whose host answers short packets.
-///
-/// # Errors
-/// If nothing would show that large packets pass.
-pub(super) fn answered(
-    host: &HostFiles,
-    nics: &[String],
-    frames: &[Frame],
-) -> Result<Vec<(Ipv4Addr, i64)>, String> {
-    let all = behind(host, nics, frames);
-    let mut wanted = Vec::new();
-    for frame in &all {
-        match frame.address {
-            IpAddr::V4(address) => wanted.push((address, frame.size)),
-            IpAddr::V6(address) => {
-                return Err(format!(
-                    "{address} lies behind it, and MTUs of IPv6 are not probed: set it by hand, by 'ip link set'"
-                ));
-            }
-        }
-    }
-    let short: Vec<_> = wanted.iter().map(|(address, _)| (*address, LEAST)).collect();
-    let passed = passing(&short)?;
-    let answered: Vec<_> =
-        wanted.iter().zip(passed).filter(|(_, passed)| *passed).map(|(it, _)| *it).collect();
-    if answered.is_empty() && !wanted.is_empty() {
-        return Err(format!(
-            "none of {} addresses behind it answers echo requests, so that nothing shows whether large packets pass: a firewall may drop them",
-            wanted.len()
-        ));
-    }
-    Ok(answered)
+/// A way to an address of another host: by this interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The interface whose subnet or router it begins with.
+    pub(super) nic: String,
+    /// The packet that is to come there.
+    pub(super) frame: Frame,
 }
 
-/// Those of `frames` that go out by one of these interfaces. An address in no subnet lies behind a router.
-fn behind(host: &HostFiles, nics: &[String], frames: &[Frame]) -> Vec<Frame> {
+impl Way {
+    /// The same with the least packet.
+    pub(super) fn short(&self) -> Way {
+        Way { nic: self.nic.clone(), frame: Frame { size: LEAST, ..self.frame } }
+    }
+
+    fn passes(&self) -> Result<bool, String> {
+        match self.frame.address {
+            IpAddr::V4(address) => mtu::passes(address, &self.nic, self.frame.size),
+            IpAddr::V6(_) => Ok(false),
+        }
+    }
+}
+
+/// Ways whose hosts answer short packets, and those whose hosts do not.
+///
+/// # Errors
+/// If no packet can be sent.
+pub(super) fn answered(ways: Vec<Way>) -> Result<(Vec<Way>, Vec<Way>), String> {
+    let passed = passing(&ways.iter().map(Way::short).collect::<Vec<_>>())?;
+    let (answered, silent): (Vec<_>, Vec<_>) = ways.into_iter().zip(passed).partition(|(_, passed)| *passed);
+    let of = |all: Vec<(Way, bool)>| all.into_iter().map(|(way, _)| way).collect();
+    Ok((of(answered), of(silent)))
+}
+
+/// Checks that packets can show whether an interface carries more than `before` bytes.
+///
+/// # Errors
+/// If a host that would be sent more answers none.
+pub(super) fn provable(answered: &[Way], silent: &[Way], before: i64) -> Result<(), String> {
+    if let Some(Way { frame, .. }) = silent.iter().find(|way| way.frame.address.is_ipv6()) {
+        return Err(format!(
+            "{} lies behind it, and MTUs of IPv6 are not probed: set it by hand, by 'ip link set'",
+            frame.address
+        ));
+    }
+    if answered.is_empty() && !silent.is_empty() {
+        return Err(format!(
+            "none of {} addresses behind it answers echo requests, so that nothing shows whether large packets pass: a firewall may drop them",
+            silent.len()
+        ));
+    }
+    match silent.iter().find(|way| way.frame.size > before) {
+        None => Ok(()),
+        Some(Way { frame, nic }) => Err(format!(
+            "{} answers no echo request by {nic}, so that nothing shows whether packets of {} bytes come to it whole: start that host, or let it answer",
+            frame.address, frame.size
+        )),
+    }
+}
+
+/// The ways of `frames` that begin with one of these interfaces. An address in no subnet lies behind a router.
+pub(super) fn behind(host: &HostFiles, nics: &[String], frames: &[Frame]) -> Vec<Way> {
     let (own, subnets) = (subnets::own(host), subnets::look(host));
-    let is_behind = |frame: &&Frame| {
+    let is_behind = |frame: &Frame, nic: &String| {
         let mut of = subnets.iter().filter(|it| it.has(frame.address)).peekable();
         let is_far = of.peek().is_none();
         !own.contains(&frame.address)
-            && (of.any(|it| nics.contains(&it.nic))
-                || (is_far && nics.iter().any(|nic| subnets::has_router(host, nic))))
+            && (of.any(|it| it.nic == *nic) || (is_far && subnets::has_router(host, nic)))
     };
-    frames.iter().filter(is_behind).copied().collect()
+    let of = |frame: Frame| {
+        let nics = nics.iter().filter(move |nic| is_behind(&frame, nic));
+        nics.map(move |nic| Way { nic: nic.clone(), frame })
+    };
+    frames.iter().copied().flat_map(of).collect()
 }
 
-/// Checks that packets pass, again and again for five seconds.
+/// Checks that packets pass, again and again for five seconds. Those that have passed are not sent again.
 ///
 /// # Errors
 /// If one does not.
-pub(super) fn pass(frames: &[(Ipv4Addr, i64)]) -> Result<(), String> {
+pub(super) fn pass(ways: &[Way]) -> Result<(), String> {
     let deadline = Instant::now() + PROOF;
+    let mut left = ways.to_vec();
     loop {
-        let passed = passing(frames)?;
-        let Some((address, size)) = frames.iter().zip(passed).find(|(_, passed)| !passed).map(|(it, _)| *it)
-        else {
-            return Ok(());
-        };
-        if Instant::now() > deadline {
-            return Err(format!(
-                "packets of {size} bytes do not come to {address} whole: raise the MTU of each switch port on the way first"
-            ));
+        let passed = passing(&left)?;
+        left = left.into_iter().zip(passed).filter(|(_, passed)| !passed).map(|(way, _)| way).collect();
+        let Some(Way { nic, frame: Frame { address, size } }) = left.first() else { return Ok(()) };
+        if Instant::now() <= deadline {
+            continue;
         }
+        return Err(match left.iter().any(|it| it.frame.size <= LEAST) {
+            true => format!("{address} answers no packet by {nic} any more"),
+            false => format!(
+                "packets of {size} bytes do not come to {address} whole: raise the MTU of each switch port on the way first"
+            ),
+        });
     }
 }
 
@@ -94,23 +128,28 @@ pub(super) fn pass(frames: &[(Ipv4Addr, i64)]) -> Result<(), String> {
 /// # Errors
 /// If one does not pass.
 pub(super) fn sight(nic: Interface<'_>, frames: &[Frame]) -> Result<String, String> {
-    let Ok(answered) = answered(nic.host, &[nic.name.to_owned()], frames) else {
-        return Ok("nobody behind it answers, so that no large packet was seen to pass".to_owned());
-    };
+    let ways = behind(nic.host, &[nic.name.to_owned()], frames);
+    let nobody = ways.is_empty();
+    let (answered, _) = answered(ways).unwrap_or_default();
     pass(&answered)?;
-    let largest = answered.iter().map(|(_, size)| *size).max();
+    let largest = answered.iter().map(|way| way.frame.size).max();
     Ok(match largest {
-        None => "no OSD of another host lies behind it".to_owned(),
+        None if nobody => "no OSD of another host lies behind it".to_owned(),
+        None => "nobody behind it answers, so that no large packet was seen to pass".to_owned(),
         Some(size) => format!("packets of up to {size} bytes pass to {} OSD addresses", answered.len()),
     })
 }
 
-fn passing(frames: &[(Ipv4Addr, i64)]) -> Result<Vec<bool>, String> {
-    std::thread::scope(|scope| {
-        let one = |(address, size): (Ipv4Addr, i64)| scope.spawn(move || mtu::passes(address, size));
-        let threads: Vec<_> = frames.iter().copied().map(one).collect();
-        threads.into_iter().map(|it| it.join().unwrap_or(Ok(false))).collect()
-    })
+fn passing(ways: &[Way]) -> Result<Vec<bool>, String> {
+    let mut all = Vec::new();
+    for some in ways.chunks(AT_ONCE) {
+        let passed: Result<Vec<bool>, String> = std::thread::scope(|scope| {
+            let threads: Vec<_> = some.iter().map(|way| scope.spawn(|| way.passes())).collect();
+            threads.into_iter().map(|it| it.join().unwrap_or(Ok(false))).collect()
+        });
+        all.extend(passed?);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -135,11 +174,19 @@ mod tests {
         let all = all.map(|it| Frame { address: it.parse().expect("an address"), size: 9000 });
         let of = |nic: &str| {
             let nics = [nic.to_owned()];
-            behind(&host, &nics, &all).iter().map(|it| it.address.to_string()).collect::<Vec<_>>()
+            behind(&host, &nics, &all).iter().map(|it| it.frame.address.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(of("e0"), ["10.0.0.6"]);
         assert_eq!(of("e1"), ["10.0.1.6", "10.9.0.1", "fd00::1"], "others lie behind its router");
-        assert!(answered(&host, &["e1".to_owned()], &all).expect_err("IPv6").contains("not probed"));
-        assert_eq!(answered(&host, &["e2".to_owned()], &all), Ok(Vec::new()));
+        let far = behind(&host, &["e1".to_owned()], &all);
+        assert!(provable(&[], &far, 1500).expect_err("IPv6").contains("not probed"));
+        assert!(behind(&host, &["e2".to_owned()], &all).is_empty());
+        let of = |sizes: &[i64]| {
+            let way = |size: &i64| Way { nic: "e0".into(), frame: Frame { size: *size, ..all[1] } };
+            sizes.iter().map(way).collect::<Vec<_>>()
+        };
+        assert!(provable(&of(&[9000]), &of(&[1500]), 1500).is_ok(), "it is sent no more than before");
+        let why = provable(&of(&[1500]), &of(&[9000]), 1500).expect_err("it is sent more");
+        assert!(why.contains("10.0.0.6 answers no echo request by e0"), "{why}");
     }
 }

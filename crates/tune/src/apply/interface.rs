@@ -1,6 +1,6 @@
 //! A network interface of a host: its identity, its link, and the interfaces below and above it.
 
-use crate::gather::ethtool;
+use crate::gather::{by_socket, ethtool, subnets};
 use loligo_block::host_files::HostFiles;
 use std::time::{Duration, Instant};
 
@@ -127,22 +127,49 @@ impl<'a> Interface<'a> {
         self.text("carrier").as_deref() == Some("1") && matches!(state.as_deref(), Some("up" | "unknown"))
     }
 
-    /// Waits until the link is there, and stays for two looks.
-    ///
-    /// # Errors
-    /// If it does not come back within 15 s.
-    pub(super) fn wait_until_up(&self) -> Result<(), String> {
-        let deadline = Instant::now() + LINK;
-        let mut seen = 0;
-        while seen < 2 {
-            seen = if self.is_up() { seen + 1 } else { 0 };
-            if seen == 0 && Instant::now() > deadline {
-                return Err(format!("the link of {} is not back after {} s", self.name, LINK.as_secs()));
-            }
-            std::thread::sleep(BETWEEN);
-        }
-        Ok(())
+    /// The reason why files and sockets of this process may mean different interfaces: a container may have the files of its host.
+    pub(super) fn is_of_two(&self) -> Option<String> {
+        let index = self.text("ifindex").and_then(|it| it.parse::<i32>().ok());
+        let bytes = |text: String| text.split(':').map(|it| u8::from_str_radix(it, 16).ok()).collect();
+        let address: Vec<u8> = self.text("address").and_then(bytes).unwrap_or_default();
+        let by_socket = by_socket::hardware_address(self.name, address.len());
+        let is_one = by_socket::index(self.name) == index
+            && by_socket.is_some_and(|it| address.starts_with(&it) && it.is_empty() == address.is_empty());
+        (self.host.are_live() && !is_one).then(|| {
+            format!(
+                "the {} of /sys is not that of this process: run it in the network namespace of the host",
+                self.name
+            )
+        })
     }
+
+    /// True if addresses of IPv4, or of IPv6 beyond the link, are its own.
+    pub(super) fn has_addresses(&self) -> bool {
+        let beyond = || subnets::look(self.host).iter().any(|it| it.nic == self.name && it.address.is_ipv6());
+        self.host.are_live() && (by_socket::has_address(self.name) || beyond())
+    }
+}
+
+/// The time until which links have to be back that a driver takes down now.
+pub(super) fn back_by() -> Instant {
+    Instant::now() + LINK
+}
+
+/// Waits until these links are there, and stay for two looks.
+///
+/// # Errors
+/// If one does not come back in time.
+pub(super) fn wait_until_up(host: &HostFiles, names: &[String], deadline: Instant) -> Result<(), String> {
+    let mut seen = 0;
+    while seen < 2 && !names.is_empty() {
+        let down = names.iter().find(|name| !Interface { host, name }.is_up());
+        seen = if down.is_none() { seen + 1 } else { 0 };
+        if let Some(name) = down.filter(|_| Instant::now() > deadline) {
+            return Err(format!("the link of {name} is not back after {} s", LINK.as_secs()));
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Values of a network interface on a host: of the kernel and of its driver. Each is put, read back, and taken back at once if the
 //! interface does not carry packets with it.
 
-use super::frames::{self, Frame};
-use super::interface::Interface;
+use super::frames::{self, Frame, Way};
+use super::interface::{self, Interface};
 use super::rps::{Steering, mask, of_mask};
 use crate::cpus::Cpus;
 use crate::gather::ethtool::{self, Field};
 use loligo_block::host_files::HostFiles;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -179,6 +179,9 @@ impl Nic {
             Ok(is) => is,
             Err(why) => return Some(why),
         };
+        if let Some(why) = self.of(host).is_of_two() {
+            return Some(why);
+        }
         if !self.what.takes(&is) {
             return Some(format!(
                 "{} has a value that this program does not put back: {is}. Set it by hand",
@@ -211,21 +214,34 @@ impl Nic {
         trial: Option<&[Frame]>,
     ) -> Result<(), String> {
         let before = self.look(host)?;
+        if let Some(why) = self.of(host).is_of_two() {
+            return Err(why);
+        }
         self.is_possible(host, value)?;
-        let is_larger = self.what == What::Mtu && number(value) > number(&before);
-        let frames = trial.filter(|_| self.what == What::Mtu);
+        let is_mtu = self.what == What::Mtu;
+        let is_larger = is_mtu && number(value) > number(&before);
+        let is_raise = is_larger || (is_mtu && before == value);
+        let frames = trial.unwrap_or_default();
         let nics = [vec![self.name.clone()], self.of(host).all_upper()].concat();
         // Whoever is silent now proves nothing afterwards.
-        let answered = match frames {
-            Some(frames) if is_larger || before == value => frames::answered(host, &nics, frames)?,
-            _ => Vec::new(),
-        };
-        let was_up = host.are_live() && self.what.resets() && self.of(host).is_up();
+        let (answered, silent) = frames::answered(frames::behind(host, &nics, frames))?;
+        if is_raise {
+            frames::provable(&answered, &silent, number(&before).unwrap_or_default())?;
+            self.is_shown(host, &[&self.name], frames, &answered)?;
+        }
         let others = self.others(host);
-        let back_up = || if was_up { self.of(host).wait_until_up() } else { Ok(()) };
-        let restore = || others.iter().try_for_each(|(other, value)| other.restore(host, value));
-        let tried = self.set(host, &before, value).and_then(|()| back_up()).and_then(|()| restore());
-        let tried = tried.and_then(|()| {
+        let is_up = |name: &String| host.are_live() && Interface { host, name }.is_up();
+        let ports = others.iter().map(|(other, _)| &other.name);
+        let up: BTreeSet<&String> = ports.chain([&self.name]).filter(|it| is_up(it)).collect();
+        let up: Vec<String> = up.into_iter().filter(|_| self.what.resets()).cloned().collect();
+        let change = |from: &str, to: &str| {
+            let deadline = interface::back_by();
+            self.set(host, from, to)?;
+            interface::wait_until_up(host, &up, deadline)?;
+            others.iter().try_for_each(|(other, value)| other.restore(host, value))?;
+            interface::wait_until_up(host, &up, deadline)
+        };
+        let tried = change(&before, value).and_then(|()| {
             let is = self.look(host)?;
             if is == value {
                 Ok(())
@@ -233,15 +249,15 @@ impl Nic {
                 Err(format!("{} has {is} afterwards, and not {value}", self.name))
             }
         });
-        // Interfaces above that did not follow send no larger packets than before.
-        let has_grown =
-            |nic: &String| Interface { host, name: nic }.mtu().is_ok_and(|it| Some(it) >= number(value));
-        let grown: Vec<String> = nics.iter().filter(|nic| has_grown(nic)).cloned().collect();
+        // Interfaces above that did not follow send no larger packets than before. All must be reached as before.
+        let has_grown = |nic: &&String| {
+            is_raise && Interface { host, name: nic }.mtu().is_ok_and(|it| Some(it) >= number(value))
+        };
         let tried = tried.and_then(|()| {
-            let meant =
-                frames::answered(host, &grown, frames.filter(|_| !answered.is_empty()).unwrap_or_default());
-            let meant: Vec<_> = meant?.into_iter().filter(|it| answered.contains(it)).collect();
-            frames::pass(&meant)
+            let grown: Vec<&String> = nics.iter().filter(has_grown).collect();
+            self.is_shown(host, &grown, frames, &answered)?;
+            let large = answered.iter().filter(|way| grown.contains(&&way.nic)).cloned();
+            frames::pass(&answered.iter().map(Way::short).chain(large).collect::<Vec<_>>())
         });
         let Err(why) = tried else {
             let delay = beside.get(DELAY);
@@ -250,11 +266,29 @@ impl Nic {
         if trial.is_none() || before == value {
             return Err(why);
         }
-        let back =
-            self.look(host).and_then(|is| if is == before { Ok(()) } else { self.set(host, &is, &before) });
-        match back.and_then(|()| back_up()).and_then(|()| restore()) {
+        match self.look(host).and_then(|is| change(&is, &before)) {
             Ok(()) => Err(format!("{why}. It is {before} again")),
             Err(more) => Err(format!("{why}. It could not be put back to {before}: {more}")),
+        }
+    }
+
+    /// Checks that packets show what becomes of those interfaces that have addresses and more than before.
+    fn is_shown(
+        &self,
+        host: &HostFiles,
+        grown: &[&String],
+        frames: &[Frame],
+        ways: &[Way],
+    ) -> Result<(), String> {
+        let is_bare = |nic: &&&String| {
+            !ways.iter().any(|way| way.nic == ***nic) && Interface { host, name: nic }.has_addresses()
+        };
+        match grown.iter().filter(|_| !frames.is_empty()).find(is_bare) {
+            None => Ok(()),
+            Some(nic) => Err(format!(
+                "{nic} has addresses, and no OSD of another host lies behind it by the routes of this host, so that nothing shows whether large packets pass: set {} by hand, by 'ip link set'",
+                self.name
+            )),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The hosts that an interface must reach with packets as large as its MTU.
 
-use super::frames::Frame;
+use super::frames::{Frame, LEAST};
 use super::places::Hands;
 use crate::facts::{Facts, Osd};
 use crate::plan::{Change, Now};
@@ -8,15 +8,13 @@ use crate::rules::{Observe, Target};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Addresses that packets are sent to, at most.
-const PROBED: usize = 32;
-/// The packets that must pass once an MTU has the value of a change: as large as the interfaces of both ends carry. Those to a host
-/// whose interface is not known must pass whole.
+/// The packets that must pass once an interface has the value of a change. Those of an MTU are as large as the interfaces of both ends
+/// carry. Those to a host whose interface is not known must pass whole. OSDs that are down count: they come back.
 pub(super) fn toward(hands: Hands<'_>, facts: &Facts, change: &Change) -> Vec<Frame> {
-    let is_mtu = change.target == Target::Nic && change.key.ends_with("/mtu");
-    let Some(mtu) = change.value.as_ref().filter(|_| is_mtu).and_then(|it| it.parse::<i64>().ok()) else {
+    if change.target != Target::Nic {
         return Vec::new();
-    };
+    }
+    let mtu = change.value.as_ref().filter(|_| is_mtu(change)).and_then(|it| it.parse::<i64>().ok());
     let mut known = BTreeMap::new();
     let mut of = |osd: &Osd, nic: &Option<String>| {
         let nic = nic.as_ref().filter(|_| hands.hosts.reaches(&osd.host))?;
@@ -27,14 +25,17 @@ pub(super) fn toward(hands: Hands<'_>, facts: &Facts, change: &Change) -> Vec<Fr
         })
     };
     let mut all: BTreeMap<IpAddr, i64> = BTreeMap::new();
-    for osd in facts.osds.iter().filter(|osd| osd.up && osd.host != change.who) {
+    for osd in facts.osds.iter().filter(|osd| osd.host != change.who) {
         for (address, nic) in [(osd.front, &osd.public_iface), (osd.back, &osd.cluster_iface)] {
-            let Some(address) = address.filter(|it| all.len() < PROBED || all.contains_key(it)) else {
-                continue;
-            };
-            let size = of(osd, nic).map_or(mtu, |other| other.min(mtu));
+            let Some(address) = address else { continue };
+            let size = mtu.map_or(LEAST, |mtu| of(osd, nic).map_or(mtu, |other| other.min(mtu)));
             all.insert(address, size);
         }
     }
     all.into_iter().map(|(address, size)| Frame { address, size }).collect()
+}
+
+/// True if a change is of an MTU.
+pub(super) fn is_mtu(change: &Change) -> bool {
+    change.target == Target::Nic && change.key.ends_with("/mtu")
 }

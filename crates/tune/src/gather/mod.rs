@@ -1,6 +1,7 @@
 //! Facts are gathered here: of hosts from the kernel's files, of the cluster by commands to its daemons.
 
 pub(crate) mod asked;
+pub(crate) mod by_socket;
 mod cache_words;
 mod caches;
 mod casadm;

@@ -24,7 +24,7 @@ const REPLY: u8 = 0;
 /// # Errors
 /// If this process may not send echo requests, or `address` answers none.
 pub(super) fn proven(address: Ipv4Addr, mtu: i64) -> Result<i64, String> {
-    let mut echo = Echo::new(address)?;
+    let mut echo = Echo::new(address, None)?;
     if echo.passes(mtu)? {
         return Ok(mtu);
     }
@@ -34,12 +34,12 @@ pub(super) fn proven(address: Ipv4Addr, mtu: i64) -> Result<i64, String> {
     search(LEAST, mtu, |size| echo.passes(size))
 }
 
-/// True if a packet of `size` bytes comes to `address` whole.
+/// True if a packet of `size` bytes that goes out by the interface `nic` comes to `address` whole.
 ///
 /// # Errors
 /// If this process may not send echo requests.
-pub(crate) fn passes(address: Ipv4Addr, size: i64) -> Result<bool, String> {
-    Echo::new(address)?.passes(size)
+pub(crate) fn passes(address: Ipv4Addr, nic: &str, size: i64) -> Result<bool, String> {
+    Echo::new(address, Some(nic))?.passes(size)
 }
 
 /// The largest size that passes, of which `good` does and `bad` does not.
@@ -62,7 +62,8 @@ struct Echo {
 }
 
 impl Echo {
-    fn new(address: Ipv4Addr) -> Result<Echo, String> {
+    /// With a `nic` packets go and come by that one alone.
+    fn new(address: Ipv4Addr, nic: Option<&str>) -> Result<Echo, String> {
         let open = |kind| socket(AddressFamily::INET, kind, Some(ipproto::ICMP));
         let (socket, is_raw) = match open(SocketType::RAW) {
             Ok(socket) => (socket, true),
@@ -76,6 +77,10 @@ impl Echo {
             }
         };
         let fail = |why: Errno| why.to_string();
+        if let Some(nic) = nic {
+            set(&socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, nic.as_bytes())
+                .map_err(|why| format!("no packet is sent by {nic}: {why}"))?;
+        }
         connect(&socket, &SocketAddrV4::new(address, 0)).map_err(fail)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER)).map_err(fail)?;
         never_split(&socket)?;
@@ -91,6 +96,8 @@ impl Echo {
                 Ok(_) => {}
                 // The interface itself takes no more.
                 Err(Errno::MSGSIZE) => return Ok(false),
+                // A way may come back within the time of the tries after it.
+                Err(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN) => continue,
                 Err(why) => return Err(why.to_string()),
             }
             if self.answered(packet.len()) {
@@ -121,15 +128,18 @@ impl Echo {
 
 /// Has the kernel send packets whole or not at all, whatever it has heard of the way.
 fn never_split(socket: &OwnedFd) -> Result<(), String> {
-    let value = libc::IP_PMTUDISC_PROBE;
-    // SAFETY: the descriptor is open, and the kernel reads one number of this size.
+    set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_PROBE.to_ne_bytes())
+}
+
+fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &[u8]) -> Result<(), String> {
+    // SAFETY: the descriptor is open, and the kernel reads as many bytes as `value` has.
     let code = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
+            level,
+            option,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
         )
     };
     if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().to_string()) }
