@@ -8,7 +8,7 @@ use loligo_tests::skip::{cluster, is_long, pairs, skip};
 use loligo_tests::ssh::Host;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Two hosts, as namespaces `a` and `b` with an interface `v0` each: 10.77.0.1 and 10.77.0.2.
@@ -64,6 +64,10 @@ impl Spaces {
 
     /// Has the program there carry out an order, as over ssh.
     fn order(&self, key: &str, put: Option<Value>, trial: Option<Value>) -> Result<Value, String> {
+        Spaces::end(self.begin(key, put, trial))
+    }
+
+    fn begin(&self, key: &str, put: Option<Value>, trial: Option<Value>) -> Child {
         let mut order = json!({"target": "nic", "key": key, "conf": "", "put": put});
         if let Some(trial) = trial {
             order["trial"] = trial;
@@ -77,6 +81,10 @@ impl Spaces {
             .spawn()
             .expect("it runs");
         child.stdin.take().expect("a pipe").write_all(order.to_string().as_bytes()).expect("it reads");
+        child
+    }
+
+    fn end(child: Child) -> Result<Value, String> {
         let said = child.wait_with_output().expect("it ends").stdout;
         let said: Value = serde_json::from_slice(&said).expect("JSON");
         match said.get("Ok") {
@@ -228,6 +236,26 @@ fn a_host_that_a_change_cuts_off_keeps_its_place_in_the_proof() {
 }
 
 #[test]
+fn an_order_that_is_told_to_end_takes_its_value_back() {
+    let Some(switch) = Switch::new("orders that are told to end") else { return };
+    switch.0.ip("s", "link set ta mtu 1500");
+    switch.0.ip("s", "link set br0 mtu 9000");
+    let trial = json!([{"address": "10.78.0.2", "size": 9000}]);
+    let order = switch.0.begin("v0/mtu", Some(json!({"now": "9000"})), Some(trial));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while switch.mtu("v0") == "1500" {
+        assert!(Instant::now() < deadline, "it is tried");
+    }
+    for signal in ["-TERM", "-HUP", "-INT"] {
+        assert!(
+            Command::new("kill").args([signal, &order.id().to_string()]).status().expect("it runs").success()
+        );
+    }
+    let why = Spaces::end(order).expect_err("the switch takes less");
+    assert!(why.contains("It is 1500 again") && switch.mtu("v0") == "1500", "{why}");
+}
+
+#[test]
 fn an_mtu_is_refused_where_packets_show_nothing() {
     let Some(switch) = Switch::new("MTUs that nothing shows") else { return };
     // A host with 9000 that is silent, beside one that answers.
@@ -342,13 +370,23 @@ impl Site {
         let text = |script: &str| String::from_utf8_lossy(&good(lab.sh(script)).stdout).trim().to_owned();
         let id = text("ceph fsid").chars().take(8).collect::<String>();
         let address = text(&format!("ip -o -4 addr show dev ll{id} | awk '{{ print $4 }}' | cut -d/ -f1"));
+        let dir = tempfile::tempdir().expect("a folder");
+        // Once there is a file 'late', an order to put comes three seconds after its connection has broken off.
+        let (wrapper, flag) = (dir.path().join("late.sh"), dir.path().join("late"));
+        let script = format!(
+            "hostname node2; order=$(cat)\n\
+             if [ -e {0} ] && printf %s \"$order\" | grep -q '\"put\":{{\"now\":\"9000\"'; then\n\
+             (sleep 3; printf %s \"$order\" | {1} \"$@\") < /dev/null > /dev/null 2>&1 & exit 255\n\
+             fi\n\
+             printf %s \"$order\" | {1} \"$@\"\n",
+            flag.display(),
+            program().display()
+        );
+        std::fs::write(&wrapper, script).expect("a file");
         let host = Host::new(&address, |_| {
-            format!(
-                "exec ip netns exec loligo-{id}-osd0 unshare --uts sh -c 'hostname node2; exec {} \"$@\"' sh \"$@\"",
-                program().display()
-            )
+            format!("exec ip netns exec loligo-{id}-osd0 unshare --uts sh {} \"$@\"", wrapper.display())
         });
-        let site = Site { lab, dir: tempfile::tempdir().expect("a folder"), host, id };
+        let site = Site { lab, dir, host, id };
         for link in [format!("ll{0}0", site.id), format!("ll{0}1", site.id), format!("ll{}", site.id)] {
             assert!(ip(&format!("link set {link} mtu 9000")), "{link}");
         }
@@ -439,6 +477,19 @@ fn a_host_that_lags_behind_gets_the_mtu_of_the_others() {
         said.contains("nothing was changed") && said.contains("whole: raise the MTU of each switch port"),
         "{said}"
     );
+    assert_eq!((site.mtu().as_str(), site.state().as_str()), ("1500", "rolled-back"));
+    assert!(ip(&format!("link set ll{}0 mtu 9000", site.id)));
+
+    // A connection breaks off, and the order comes later: the run is open until it is taken back.
+    std::fs::write(site.dir.path().join("late"), "").expect("a file");
+    let said = refused(&site.tune(&APPLY));
+    assert!(said.contains("the order may still be carried out") && site.state() == "stopped", "{said}");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while site.mtu() == "1500" {
+        assert!(Instant::now() < deadline, "it comes late");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    good(site.tune(&["rollback"]));
     assert_eq!((site.mtu().as_str(), site.state().as_str()), ("1500", "rolled-back"));
     good(site.lab.run("down", &[]));
 }

@@ -2,10 +2,10 @@
 
 use super::disk::is_of_disk;
 use super::frames::Frame;
-use super::hosts::Hosts;
+use super::hosts::{Hosts, Unheard};
 use super::masks::Masks;
 use super::on_host::{Found, Order};
-use super::step::place;
+use super::step::{Step, place};
 use super::value::Value;
 use crate::gather::asked::{ask, command};
 use crate::plan::{Change, Now, Seen};
@@ -32,6 +32,9 @@ pub(super) enum NotPut {
     /// It may be there all the same.
     #[error("{0}")]
     Perhaps(String),
+    /// It may yet come there: nobody knows what became of the order.
+    #[error("{0}")]
+    Lost(String),
 }
 
 impl Hands<'_> {
@@ -148,8 +151,11 @@ impl Hands<'_> {
             _ if is_of_host(change.target) => {
                 let trial = trial.filter(|_| change.target == Target::Nic);
                 let said =
-                    self.hosts.order(&change.who, Order { trial, ..order(change, Some(value.clone())) });
-                return said.map(drop).map_err(NotPut::Perhaps);
+                    self.hosts.heard(&change.who, Order { trial, ..order(change, Some(value.clone())) });
+                return said.map(drop).map_err(|why| match why {
+                    Unheard::Refused(why) => NotPut::Perhaps(why),
+                    Unheard::Lost(why) => NotPut::Lost(why),
+                });
             }
             _ => return Err(NotPut::Refused(format!("{} is not written by this program", place(change)))),
         };
@@ -170,6 +176,11 @@ pub fn wanted(change: &Change) -> Value {
     };
     let kept = is_kept.then(|| change.value.clone()).flatten();
     Value { kept, ..Value::plain(change.value.clone()) }
+}
+
+/// The same for the disk or interface that was looked at: another one that has its name since is left.
+pub(super) fn meant(step: &Step) -> Value {
+    Value { disk: step.before.disk.clone(), nic: step.before.nic.clone(), ..wanted(&step.change) }
 }
 
 fn is_of_host(target: Target) -> bool {
@@ -232,5 +243,21 @@ mod tests {
         assert_eq!(of("osd").as_deref(), Some("2"));
         assert_eq!(of("osd.1").as_deref(), Some("3"));
         assert_eq!(of("global"), None);
+    }
+
+    #[test]
+    fn an_order_names_the_interface_that_was_looked_at() {
+        let change = Change {
+            target: Target::Nic,
+            who: "n1".into(),
+            key: "e0/mtu".into(),
+            now: Now::default(),
+            value: Some("9000".into()),
+            observe: Observe::Nic,
+        };
+        let before = Value { nic: Some("aa:01".into()), ..Value::plain(Some("1500".into())) };
+        let step = Step { number: 1, rule: "NET-02".into(), change, before, restarts: Vec::new() };
+        let order = meant(&step);
+        assert_eq!((order.now.as_deref(), order.nic.as_deref()), (Some("9000"), Some("aa:01")));
     }
 }

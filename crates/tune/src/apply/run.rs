@@ -6,7 +6,7 @@ use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
 use super::overridden::overridden;
 use super::peers;
-use super::places::{Hands, NotPut, has, wanted};
+use super::places::{Hands, NotPut, has, meant, wanted};
 use super::restart::Restarts;
 use super::scheduler;
 use super::shared::{self, State};
@@ -93,6 +93,8 @@ struct UnderWay<'a> {
     state: State,
     /// The step whose value was refused: its place is as it was.
     refused: Option<u32>,
+    /// The step whose order had no answer: it may yet be carried out.
+    lost: Option<u32>,
 }
 
 impl Apply<'_> {
@@ -102,7 +104,7 @@ impl Apply<'_> {
     /// If nothing was begun: the journal or the cluster's copy cannot be written. A run that stops later has its reason in its end.
     pub fn run(&self, head: Head, steps: &[Step], path: &Path) -> Result<Ended, String> {
         let (journal, entries, state) = self.begin(head, steps, &[], path)?;
-        let mut under_way = UnderWay { apply: self, journal, entries, state, refused: None };
+        let mut under_way = UnderWay { apply: self, journal, entries, state, refused: None, lost: None };
         let mut why = under_way.make(steps).err();
         if let Err(failed) = under_way.end(why.as_deref()) {
             why = why.or(Some(failed));
@@ -189,12 +191,13 @@ impl UnderWay<'_> {
 
     fn put(&mut self, step: &Step, of: usize) -> Result<(), String> {
         go_on(self.apply.lock, self.apply.watch)?;
-        let value = wanted(&step.change);
+        let value = meant(step);
         self.note(Entry::Doing(step.number))?;
         self.apply.watch.say(&format!("step {} of {of}: {} ({})", step.number, step.words(), step.rule));
         let trial = peers::toward(self.apply.hands, self.apply.facts, &step.change);
         self.apply.hands.put(&step.change, &value, true, Some(trial)).map_err(|why| {
             self.refused = matches!(why, NotPut::Refused(_)).then_some(step.number);
+            self.lost = matches!(why, NotPut::Lost(_)).then_some(step.number);
             format!("{}: {why}", step.place())
         })
     }
@@ -213,6 +216,11 @@ impl UnderWay<'_> {
             _ => put().and_then(|()| is_back()),
         };
         let noted = match back {
+            Ok(true) if self.lost == Some(step.number) => {
+                Err("it is so now, and the order may still be carried out. \
+                     'loligo tune rollback' looks at it again: give the host two minutes"
+                    .to_owned())
+            }
             Ok(true) => self.note(Entry::Undone(step.number, None)),
             Ok(false) => Err("it is another one afterwards".to_owned()),
             Err(why) => Err(why),
@@ -223,7 +231,7 @@ impl UnderWay<'_> {
                 self.refused = Some(step.number);
                 format!("{why}. {} is {before}, as before", step.place())
             }
-            Err(more) => format!("{why}. {} is not put back to {before}: {more}", step.place()),
+            Err(more) => format!("{why}. {} is not known to be back at {before}: {more}", step.place()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::journal::{Entry, Head, Journal, now};
 use super::peers;
-use super::places::{has, wanted};
+use super::places::{NotPut, has, meant};
 use super::rollback::{before, is_ours, same};
 use super::run::{Apply, Watch, go_on, restart_all};
 use super::scheduler;
@@ -56,6 +56,8 @@ pub struct Sides<'a> {
     tried: BTreeSet<(u32, Option<String>)>,
     /// Steps at whose places somebody else put a value, with the reason why it is left.
     theirs: BTreeMap<u32, String>,
+    /// A place of an interface whose host has not answered an order: it may yet be carried out.
+    lost: Option<String>,
 }
 
 impl Sides<'_> {
@@ -122,10 +124,15 @@ impl Sides<'_> {
                 }
                 return Err(why);
             }
-            let value = if *is_back { step.before.clone() } else { wanted(&step.change) };
+            let value = if *is_back { step.before.clone() } else { meant(step) };
             let trial = (!is_back).then(|| peers::toward(apply.hands, apply.facts, &step.change));
             let put = apply.hands.put(&step.change, &value, !is_back, trial);
-            put.map_err(|why| format!("{}: {why}", step.place()))?;
+            put.map_err(|why| {
+                if step.change.target == Target::Nic && matches!(why, NotPut::Lost(_)) {
+                    self.lost = Some(step.place());
+                }
+                format!("{}: {why}", step.place())
+            })?;
             if step.restarts.is_empty() {
                 apply.act(step)?;
             }
@@ -180,6 +187,9 @@ impl Sides<'_> {
     /// Puts back what was there, also after an interrupt.
     fn back(&mut self) -> Result<(), String> {
         self.change(0)?;
+        if let Some(place) = &self.lost {
+            return Err(format!("an order for {place} had no answer, and may still be carried out"));
+        }
         for step in self.steps {
             self.note(&Entry::Undone(step.number, self.theirs.get(&step.number).cloned()))?;
         }
@@ -203,7 +213,7 @@ impl Apply<'_> {
         let doing: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
         let (journal, _, state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;
         let (tried, theirs) = (BTreeSet::new(), BTreeMap::new());
-        let mut sides = Sides { apply: self, steps, journal, state, is: Some(0), tried, theirs };
+        let mut sides = Sides { apply: self, steps, journal, state, is: Some(0), tried, theirs, lost: None };
         // A fault of the program takes no way past what was there.
         let said = catch_unwind(AssertUnwindSafe(|| body(&mut sides)));
         let back = sides.back();
