@@ -68,12 +68,18 @@ impl Spaces {
     }
 
     fn begin(&self, key: &str, put: Option<Value>, trial: Option<Value>) -> Child {
+        Spaces::begin_by(&[&self.name("a")], key, put, trial)
+    }
+
+    /// The same in the space and by the program that `by` begins with.
+    fn begin_by(by: &[&str], key: &str, put: Option<Value>, trial: Option<Value>) -> Child {
         let mut order = json!({"target": "nic", "key": key, "conf": "", "put": put});
         if let Some(trial) = trial {
             order["trial"] = trial;
         }
         let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.name("a")])
+            .args(["netns", "exec"])
+            .args(by)
             .arg(program())
             .args(["tune", "on-host"])
             .stdin(Stdio::piped())
@@ -276,6 +282,13 @@ fn an_mtu_is_refused_where_packets_show_nothing() {
     assert!(switch.mtu("v1") == "1500" && why.contains("10.78.0"), "{why}");
     switch.0.ip("a", "link del v1");
     switch.0.ip("a", "link set v0 mtu 1500");
+
+    // Files of one host, and sockets of another.
+    let (files, sockets) = (switch.0.name("b"), format!("--net=/run/netns/{}", switch.0.name("a")));
+    let put = Some(json!({"now": "1500"}));
+    let order = Spaces::begin_by(&[&files, "nsenter", &sockets], "v0/mtu", put, None);
+    let why = Spaces::end(order).expect_err("two hosts");
+    assert!(why.contains("the v0 of /sys is not that of this process"), "{why}");
 
     // A route in a table of its own.
     switch.0.ip("a", "route del 10.78.0.0/24 dev v0");
