@@ -60,7 +60,7 @@ pub(super) struct ApplyArgs {
     /// Set this option of Ceph instead of what rules say, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
     #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with = "rules")]
     sets: Vec<String>,
-    /// Rules named with --rule may make durability, recovery or security less
+    /// Rules named with --rule may make availability, durability, recovery or security less
     #[arg(long, requires = "rules")]
     weaken: bool,
     #[command(flatten)]

@@ -62,7 +62,7 @@ pub(super) struct VerifyArgs {
     /// restart of OSDs come last
     #[arg(long, conflicts_with = "same")]
     cumulative: bool,
-    /// The change may make durability, recovery or security less while it is compared
+    /// The change may make availability, durability, recovery or security less while it is compared
     #[arg(long)]
     weaken: bool,
     #[command(flatten)]
