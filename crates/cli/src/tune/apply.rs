@@ -258,9 +258,16 @@ pub(super) fn prepare(from: &From, with: &With, client: &CommandClient, rules: &
 }
 
 impl Prepared {
-    /// The head of a run that begins now, and the path of its journal.
-    pub(super) fn head(&self, with: &With, purpose: Purpose) -> Result<(Head, PathBuf)> {
-        let at = now();
+    /// The head of a run that begins now, and the path of its journal. It is later than all runs that the cluster knows, whatever the
+    /// clocks of their hosts said: they are taken back in this order.
+    pub(super) fn head(
+        &self,
+        client: &CommandClient,
+        with: &With,
+        purpose: Purpose,
+    ) -> Result<(Head, PathBuf)> {
+        let last = shared::states(client).map_err(said)?.last().map_or(0, |state| state.at);
+        let at = now().max(last + 1);
         let head = Head {
             magic: MAGIC.to_owned(),
             version: VERSION,
@@ -316,7 +323,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     };
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
-    let (head, path) = prepared.head(&a.common.with, purpose)?;
+    let (head, path) = prepared.head(&client, &a.common.with, purpose)?;
     let run = head.run.clone();
     let ended = Apply { hands, lock: &lock, facts, restarts, watch: &watch }
         .run(head, &steps, &path)

@@ -109,7 +109,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     let mut record = Record::open(&a.record, &space, &load, a.load.seed())?;
     options.seed = a.load.seed();
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;
+    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let found = apply
         .compare(head, &steps, &path, |sides| {

@@ -3,6 +3,7 @@
 use super::apply::{
     Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all, uncompared,
 };
+use super::arrives::Arriving;
 use super::by_name::by_name;
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
@@ -309,11 +310,14 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     }
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;
+    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let outcome = apply
         .compare(head, &steps, &path, |sides| {
-            let mut arms = Ladder::new(sides, &counts);
+            let image = compare::image_of(&std::process::id().to_string());
+            let place = [a.load.pool.as_str(), image.as_str()];
+            let ladder = Ladder::new(sides, &counts);
+            let mut arms = Arriving::new(ladder, &steps, &counts, &a.common.from, place);
             compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;
