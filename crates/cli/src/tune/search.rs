@@ -86,6 +86,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     let lock = Lock::take(&client).map_err(Ended::refused)?;
     let prepared = prepare(&a.common.from, &a.common.with, &client, &Rules::new()?)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
+    a.load.has_pool(facts)?;
     let hands = Hands { client: &client, hosts };
     let steps = places(hands, &a.chosen(&space, hands, &prepared)?).map_err(Ended::refused)?;
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
