@@ -443,7 +443,7 @@ impl Site {
 }
 
 /// One rule, on two hosts.
-const APPLY: [&str; 4] = ["apply", "--yes", "--rule", "NET-02"];
+const APPLY: [&str; 5] = ["apply", "--yes", "--rule", "NET-02", "--weaken"];
 
 #[test]
 fn a_host_that_lags_behind_gets_the_mtu_of_the_others() {

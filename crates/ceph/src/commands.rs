@@ -92,6 +92,18 @@ impl CommandClient {
         survey::images(&self.cluster, pool, limit)
     }
 
+    /// The value of an option that this client has with an image of a pool: that of the image, of the pool, of a file, or of the
+    /// monitors as it connected. Text, as librbd writes it.
+    ///
+    /// # Errors
+    /// If there is no such image, or Ceph does not know the option.
+    pub fn in_force(&self, pool: &str, image: &str, option: &str) -> Result<String, CephError> {
+        match survey::option(self.cluster.pool(pool, "")?, image, option)? {
+            Some(value) => Ok(value),
+            None => self.cluster.option(option),
+        }
+    }
+
     /// The lock `name` on `object` of a pool's namespace, to be taken as `cookie`, which says to others who holds it.
     ///
     /// # Errors

@@ -100,6 +100,15 @@ fn look(pool: Pool, name: &str) -> Result<SurveyedImage, CephError> {
     })
 }
 
+/// The value of an option of librbd that an image is opened with; nothing: it is none of librbd's.
+///
+/// # Errors
+/// If the image cannot be opened.
+pub(crate) fn option(pool: Pool, image: &str, option: &str) -> Result<Option<String>, CephError> {
+    let options = Image::look(pool, image)?.options()?;
+    Ok(options.into_iter().find(|(name, ..)| name == option).map(|(_, value, _)| value))
+}
+
 fn names_of(features: u64) -> Vec<String> {
     FEATURES.iter().filter(|(bit, _)| features & bit != 0).map(|(_, name)| (*name).to_owned()).collect()
 }

@@ -1,6 +1,7 @@
 //! `loligo tune`: facts of a cluster and its hosts, and plans that rules make of them.
 
 mod apply;
+mod arrives;
 mod by_name;
 mod from;
 mod history;

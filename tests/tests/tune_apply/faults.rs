@@ -110,9 +110,30 @@ fn runs_beside_a_new_complaint_do_not_count() {
     let (is_done, said) = run(&site, &verify, "so far", |process| {
         good(site.lab.sh(&format!("kill -INT {process}")));
     });
-    assert!(!is_done && said.contains("interrupted: no verdict") && said.contains("0.0"), "{said}");
+    assert!(!is_done && said.contains("no verdict: it was interrupted") && said.contains("0.0"), "{said}");
     let all = std::fs::read_to_string(report.with_extension("json")).expect("its runs");
     assert!(report.exists() && all.contains("\"is_cut\": true"), "{all}");
     assert_eq!(site.dump(), before);
+    assert_eq!(site.last_run()["state"], "rolled-back");
+    others_values_are_seen(&site, &load);
+}
+
+/// A value that no client of the load has is no change, and one that somebody sets meanwhile is theirs.
+fn others_values_are_seen(site: &Site, load: &[&str]) {
+    good(site.lab.sh("ceph config set client.admin rbd_qos_write_iops_limit 0"));
+    let verify = |set: &'static str| [&["verify", "--yes"], load, &["--set", set]].concat();
+    for set in ["client:rbd_qos_write_iops_limit=50", "client.vm:rbd_qos_write_iops_limit=50"] {
+        let said = refused(&site.tune(&verify(set)));
+        assert!(said.contains("does not reach the load: client.admin has 0, and not 50"), "{said}");
+    }
+    good(
+        site.lab
+            .sh("ceph config rm client.admin rbd_qos_write_iops_limit; ceph config set osd osd_max_scrubs 1"),
+    );
+    let (is_done, said) = run(site, &verify("osd:osd_max_scrubs=2"), "warm-up 1", |_| {
+        good(site.lab.sh("ceph config set osd osd_max_scrubs 7"));
+    });
+    assert!(!is_done && said.contains("osd_max_scrubs of osd is 7 now"), "{said}");
+    assert!(said.contains("left to whoever changed it") && site.dump().contains("\"7\""), "{said}");
     assert_eq!(site.last_run()["state"], "rolled-back");
 }

@@ -60,7 +60,7 @@ fn a_refused_value_leaves_nothing_to_take_back(site: &Site) {
     let before = site.dump();
     let said = refused(&site.tune(&["apply", "--set", "osd:osd_op_queue_mclock_is_no_option=1", "--yes"]));
     assert!(said.contains("this release has no option"), "{said}");
-    let said = refused(&site.tune(&["apply", "--set", "osd:debug_osd=perhaps", "--yes"]));
+    let said = refused(&site.tune(&["apply", "--set", "osd:debug_osd=100/5", "--yes"]));
     assert!(said.contains("nothing was changed"), "{said}");
     assert_eq!(site.last_run()["state"], "rolled-back");
     // The lab's file has it.
@@ -75,6 +75,23 @@ fn a_refused_value_leaves_nothing_to_take_back(site: &Site) {
     assert!(said.contains("nothing was changed: osd.") && said.contains("by its file"), "{said}");
     assert!(refused(&site.tune(&["rollback"])).contains("there is no run"));
     assert_eq!(site.dump(), before);
+    two_runs_at_one_place_are_taken_back_in_their_order(site);
+}
+
+fn two_runs_at_one_place_are_taken_back_in_their_order(site: &Site) {
+    let before = site.dump();
+    let set = |value: &str| {
+        good(site.tune(&["apply", "--yes", "--set", &format!("osd:osd_max_scrubs={value}")]));
+        site.last_run()["run"].as_str().expect("a name").to_owned()
+    };
+    let (first, second) = (set("2"), set("3"));
+    let said = refused(&site.tune(&["rollback", &first]));
+    assert!(said.contains(&format!("the later run {second}")) && said.contains("osd_max_scrubs"), "{said}");
+    good(site.tune(&["rollback"]));
+    good(site.tune(&["rollback"]));
+    assert_eq!(site.dump(), before);
+    let said = refused(&site.tune(&["apply", "--yes", "--set", "osd:osd max scrubs=3"]));
+    assert!(said.contains("spelt osd_max_scrubs"), "{said}");
 }
 
 /// Twenty comparisons of nothing with nothing, and twenty of a real effect of about ten percent: single reads of modelled disks take 8.5
@@ -126,7 +143,7 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
     let text = "version = 1\n[[option]]\nwho = \"client\"\nname = \"rbd_qos_write_iops_limit\"\n\
                 values = [\"20\", \"40\", \"80\", \"0\"]\n\
                 [[option]]\nwho = \"osd\"\nname = \"osd_client_message_cap\"\nfrom = 64\nto = 512\nlog = true\n\
-                [[option]]\nwho = \"osd\"\nname = \"debug_osd\"\nvalues = [\"1/5\", \"1/10\", \"2/5\", \"perhaps\"]\n";
+                [[option]]\nwho = \"osd\"\nname = \"debug_osd\"\nvalues = [\"1/5\", \"1/10\", \"2/5\", \"100/5\"]\n";
     std::fs::write(&space, text).expect("a file");
     let (space, record) = (space.display().to_string(), record.display().to_string());
     let args = [
@@ -166,7 +183,7 @@ fn a_search_finds_a_limit_that_slows_and_goes_on_after_a_cut() {
     let all = std::fs::read_to_string(&record).expect("a record");
     assert_eq!(all.lines().count(), 25, "{all}");
     assert!(
-        found["values"][2] != "perhaps" && all.contains("perhaps"),
+        found["values"][2] != "100/5" && all.contains("100/5"),
         "what the cluster refuses ends no search: {all}"
     );
     assert_eq!(site.dump(), before);

@@ -107,7 +107,10 @@ impl Space {
     /// # Errors
     /// If it is none, or holds nothing to search; the reason.
     pub fn read(text: &str) -> Result<Space, String> {
-        let space: Space = toml::from_str(text).map_err(|why| why.to_string())?;
+        let space: Space = toml::from_str(text).map_err(|why| {
+            // A refusal is one line.
+            why.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+        })?;
         if space.version != VERSION {
             return Err(format!("its version is {}, and this program reads {VERSION}", space.version));
         }

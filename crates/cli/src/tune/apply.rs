@@ -60,7 +60,7 @@ pub(super) struct ApplyArgs {
     /// Set this option of Ceph instead of what rules say, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
     #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with = "rules")]
     sets: Vec<String>,
-    /// Rules named with --rule may make durability, recovery or security less
+    /// Rules named with --rule may make availability, durability, recovery or security less
     #[arg(long, requires = "rules")]
     weaken: bool,
     #[command(flatten)]
@@ -258,9 +258,16 @@ pub(super) fn prepare(from: &From, with: &With, client: &CommandClient, rules: &
 }
 
 impl Prepared {
-    /// The head of a run that begins now, and the path of its journal.
-    pub(super) fn head(&self, with: &With, purpose: Purpose) -> Result<(Head, PathBuf)> {
-        let at = now();
+    /// The head of a run that begins now, and the path of its journal. It is later than all runs that the cluster knows, whatever the
+    /// clocks of their hosts said: they are taken back in this order.
+    pub(super) fn head(
+        &self,
+        client: &CommandClient,
+        with: &With,
+        purpose: Purpose,
+    ) -> Result<(Head, PathBuf)> {
+        let last = shared::states(client).map_err(said)?.last().map_or(0, |state| state.at);
+        let at = now().max(last + 1);
         let head = Head {
             magic: MAGIC.to_owned(),
             version: VERSION,
@@ -316,7 +323,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     };
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
-    let (head, path) = prepared.head(&a.common.with, purpose)?;
+    let (head, path) = prepared.head(&client, &a.common.with, purpose)?;
     let run = head.run.clone();
     let ended = Apply { hands, lock: &lock, facts, restarts, watch: &watch }
         .run(head, &steps, &path)

@@ -31,7 +31,7 @@ fn one(text: &str, risk: RiskArg, hands: Hands<'_>, facts: &Facts) -> Result<Cho
     let Some((who, key, value)) = parts else {
         return refuse(format!("--set {text}: it is WHO:NAME=VALUE, as osd:osd_max_backfills=1"));
     };
-    let of_option = named(hands, facts, "by hand", [who, key], &[value.to_owned()]);
+    let of_option = named(hands, facts, "--set", [who, key], &[value.to_owned()]);
     let chosen = of_option.map_err(|why| Ended::refused(format!("--set {text}: {why}")))?;
     risk.affords(key, chosen.risk)?;
     Ok(chosen)

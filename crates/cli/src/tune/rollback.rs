@@ -85,8 +85,7 @@ pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
     let restarts = a.with.restarts(&client, &hosts, &facts, &accepted);
     let hands = Hands { client: &client, hosts: &hosts };
-    let later =
-        states.iter().filter(|it| it.at >= state.at && it.run != state.run && it.state != "rolled-back");
+    let later = states.iter().filter(|it| it.at > state.at && it.state != "rolled-back");
     if let Some((other, place)) =
         covers(&client, a.with.state.as_ref(), &fsid, later, &run).filter(|_| !a.force)
     {

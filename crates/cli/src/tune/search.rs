@@ -86,6 +86,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     let lock = Lock::take(&client).map_err(Ended::refused)?;
     let prepared = prepare(&a.common.from, &a.common.with, &client, &Rules::new()?)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
+    a.load.has_pool(facts)?;
     let hands = Hands { client: &client, hosts };
     let steps = places(hands, &a.chosen(&space, hands, &prepared)?).map_err(Ended::refused)?;
     let restarts = a.common.with.restarts(&client, hosts, facts, accepted);
@@ -109,7 +110,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     let mut record = Record::open(&a.record, &space, &load, a.load.seed())?;
     options.seed = a.load.seed();
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;
+    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let found = apply
         .compare(head, &steps, &path, |sides| {

@@ -3,6 +3,7 @@
 use super::apply::{
     Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all, uncompared,
 };
+use super::arrives::Arriving;
 use super::by_name::by_name;
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
@@ -16,6 +17,7 @@ use loligo_bench::rbd::Source;
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
 use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Step, choose, of_preset, steps};
+use loligo_tune::facts::Facts;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
 use std::path::{Path, PathBuf};
@@ -62,7 +64,7 @@ pub(super) struct VerifyArgs {
     /// restart of OSDs come last
     #[arg(long, conflicts_with = "same")]
     cumulative: bool,
-    /// The change may make durability, recovery or security less while it is compared
+    /// The change may make availability, durability, recovery or security less while it is compared
     #[arg(long)]
     weaken: bool,
     #[command(flatten)]
@@ -174,6 +176,14 @@ impl LoadArgs {
         })
     }
 
+    /// Refuses a pool that is not there.
+    pub(super) fn has_pool(&self, facts: &Facts) -> Result<()> {
+        if facts.pools.iter().any(|pool| pool.name == self.pool) {
+            return Ok(());
+        }
+        refuse(format!("--pool {}: there is no such pool: 'ceph osd pool ls' lists them", self.pool))
+    }
+
     /// The number that lots are drawn by, where the same command is to draw the same ones.
     pub(super) fn seed(&self) -> u64 {
         self.seed.unwrap_or(1)
@@ -271,6 +281,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     let rules = Rules::new()?;
     let prepared = prepare(&a.common.from, &a.common.with, &client, &rules)?;
     let Prepared { facts, hosts, accepted, fsid } = &prepared;
+    a.load.has_pool(facts)?;
     let hands = Hands { client: &client, hosts };
     let (chosen, arms) = a.chosen(hands, &prepared, &rules)?;
     // An article's host may have what this one has not.
@@ -309,18 +320,26 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     }
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&a.common.with, a.common.purpose.purpose())?;
+    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let outcome = apply
         .compare(head, &steps, &path, |sides| {
-            let mut arms = Ladder::new(sides, &counts);
+            let image = compare::image_of(&std::process::id().to_string());
+            let place = [a.load.pool.as_str(), image.as_str()];
+            let ladder = Ladder::new(sides, &counts);
+            let mut arms = Arriving::new(ladder, &steps, &counts, &a.common.from, place);
             compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;
     if outcome.is_cut {
         // Of JSON there is one object, and it says that this was interrupted: the page has the runs.
-        say!("{}", outcome.text());
+        for line in outcome.text().lines() {
+            say!("{line}");
+        }
         write(a, &outcome)?;
+        if let Some(path) = &a.report {
+            say!("{} has what was measured until then", path.display());
+        }
         options.place.stop.check()?;
     }
     // What was measured is said first: a page that cannot be written takes nothing away.

@@ -36,6 +36,10 @@ impl OptionHelp {
             "float" => value.parse::<f64>().is_ok_and(f64::is_finite),
             _ => true,
         };
+        let is_level = kind == "str" && self.name.starts_with("debug_");
+        if is_level && !value.split_once('/').is_some_and(|(log, memory)| both(log, memory)) {
+            return Some("write both levels, as 1/5: the cluster keeps both".to_owned());
+        }
         if kind == "bool" && !["true", "false"].contains(&value) {
             return Some("it takes true or false".to_owned());
         }
@@ -63,6 +67,11 @@ impl OptionHelp {
             _ => None,
         }
     }
+}
+
+/// Levels of a log: of what is written, and of what is kept in memory.
+fn both(log: &str, memory: &str) -> bool {
+    [log, memory].iter().all(|it| it.parse::<u8>().is_ok_and(|level| level.to_string() == *it))
 }
 
 /// A bound as the cluster says it: a number, a number as text, or an empty text where there is none.
@@ -239,6 +248,11 @@ mod tests {
         assert_eq!(refused(&float, "1e-3"), "");
         let (truth, time) = (of(json!({"type": "bool"})), of(json!({"type": "secs"})));
         assert_eq!((refused(&truth, "true"), refused(&time, "5")), (String::new(), String::new()));
+        let level = of(json!({"type": "str", "name": "debug_osd"}));
+        assert_eq!(refused(&level, "1/5"), "");
+        for bad in ["1", "perhaps", "01/5", "1/"] {
+            assert!(refused(&level, bad).contains("both levels"), "{bad}");
+        }
         assert_eq!(refused(&truth, "True"), "it takes true or false");
         assert_eq!(refused(&time, "5m"), "it takes a whole number, not below 0");
         assert_eq!(refused(&float, "1.5"), "it takes 1 at most");

@@ -1,10 +1,10 @@
 //! Values that OSDs take from elsewhere, before those of the configuration database.
 
-use super::places::Hands;
+use super::places::{Hands, entry};
 use super::step::Step;
 use crate::facts::Facts;
 use crate::gather::asked::{ask, command};
-use crate::plan::{is_of, is_same};
+use crate::plan::{Change, is_of, is_same};
 use crate::rules::Target;
 use loligo_ceph::commands::Recipient;
 use serde_json::Value;
@@ -25,6 +25,10 @@ const SOURCES: [(&str, &str); 3] = [
 /// If an OSD that is up does not answer.
 pub fn overridden(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<BTreeMap<u32, String>, String> {
     let mut all = BTreeMap::new();
+    if !steps.iter().any(|it| it.change.target == Target::Config) {
+        return Ok(all);
+    }
+    let dump = ask(hands.client, Recipient::Monitors, &command("config dump"))?;
     for osd in facts.osds.iter().filter(|osd| osd.up) {
         let of_file = |it: &Step| it.change.target == Target::File && it.change.who == osd.host;
         let is_freed = |key: &str| steps.iter().any(|it| of_file(it) && it.change.key == key);
@@ -34,6 +38,13 @@ pub fn overridden(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<BTr
         if meant.is_empty() {
             continue;
         }
+        let own = format!("osd.{}", osd.id);
+        for step in &meant {
+            let is_freed = steps.iter().any(|it| it.change.who == own && it.change.key == step.change.key);
+            if let Some(why) = by_section(&dump, &own, &step.change).filter(|_| !is_freed) {
+                all.entry(step.number).or_insert(why);
+            }
+        }
         let diff = ask(hands.client, Recipient::Osd(osd.id as u32), &command("config diff"))?;
         for step in meant {
             if let Some(why) = before(&diff, &step.change.key, step.change.value.as_deref()) {
@@ -42,6 +53,18 @@ pub fn overridden(hands: Hands<'_>, facts: &Facts, steps: &[Step]) -> Result<BTr
         }
     }
     Ok(all)
+}
+
+/// The value of an OSD's own section that goes before that of `change`, in words.
+fn by_section(dump: &Value, own: &str, change: &Change) -> Option<String> {
+    let Change { who, key, .. } = change;
+    let has = (who != own).then(|| entry(dump, own, key)).flatten()?;
+    let is_other = !is_same(&has, change.value.as_deref()?);
+    is_other.then(|| {
+        format!(
+            "{key} is {has} for {own} alone, which goes before {who}: 'ceph config rm {own} {key}' ends that"
+        )
+    })
 }
 
 /// The source whose value goes before `want`, in words; nothing: there is none, or its value is the same.
@@ -61,7 +84,29 @@ fn before(diff: &Value, key: &str, want: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Now;
+    use crate::rules::Observe;
     use serde_json::json;
+
+    #[test]
+    fn a_section_of_one_osd_goes_before_that_of_all() {
+        let dump = json!([{"section": "osd.1", "name": "k", "value": "3", "mask": ""}]);
+        let change = |who: &str, value: Option<&str>| Change {
+            target: Target::Config,
+            who: who.into(),
+            key: "k".into(),
+            now: Now::default(),
+            value: value.map(str::to_owned),
+            observe: Observe::Option,
+        };
+        let of = |own: &str, change: &Change| by_section(&dump, own, change);
+        assert!(
+            of("osd.1", &change("osd", Some("5"))).is_some_and(|why| why.contains("ceph config rm osd.1 k"))
+        );
+        assert_eq!(of("osd.1", &change("osd", Some("3"))), None, "it is the same");
+        assert_eq!(of("osd.1", &change("osd.1", Some("5"))), None, "it is that very section");
+        assert_eq!((of("osd.1", &change("osd", None)), of("osd.2", &change("osd", Some("5")))), (None, None));
+    }
 
     #[test]
     fn a_value_of_a_file_goes_before_the_database() {

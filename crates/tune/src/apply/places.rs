@@ -160,7 +160,7 @@ impl Hands<'_> {
             _ => return Err(NotPut::Refused(format!("{} is not written by this program", place(change)))),
         };
         self.client.send(Recipient::Monitors, &order).map(drop).map_err(|why| match why.errno() {
-            Some(libc::EINVAL | libc::ENOENT) => NotPut::Refused(why.to_string()),
+            Some(libc::EINVAL | libc::ENOENT | libc::ERANGE) => NotPut::Refused(why.to_string()),
             _ => NotPut::Perhaps(why.to_string()),
         })
     }

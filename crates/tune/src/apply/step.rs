@@ -96,7 +96,7 @@ pub struct Choice {
     pub rules: Vec<String>,
     /// Changes of no greater price.
     pub risk: Risk,
-    /// Rules that are named may make durability, recovery or security less.
+    /// Rules that are named may make availability, durability, recovery or security less.
     pub weaken: bool,
 }
 

@@ -8,5 +8,4 @@ mod weigh;
 
 pub use already::{Look, Seen, already};
 pub use document::{Change, Finding, Other, Plan, Proposal, Purpose, Unknown};
-pub(crate) use now::is_same;
-pub use now::{Now, Running, is_of};
+pub use now::{Now, Running, is_of, is_same};

@@ -120,7 +120,7 @@ pub fn is_of(osd: &Osd, who: &str) -> bool {
 }
 
 /// True if two values are the same to Ceph: `1` and `true`, `0.1` and `0.100000`.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
+pub fn is_same(one: &str, other: &str) -> bool {
     if one == other {
         return true;
     }

@@ -136,7 +136,7 @@ impl Risk {
             Risk::Restart => "OSDs are restarted one by one",
             Risk::Redeploy => "OSDs are made anew",
             Risk::Reboot => "hosts are restarted",
-            Risk::Weakens => "durability, recovery or security is less",
+            Risk::Weakens => "availability, durability, recovery or security is less",
         }
     }
 }
