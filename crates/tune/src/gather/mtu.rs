@@ -56,6 +56,7 @@ fn search(good: i64, bad: i64, mut passes: impl FnMut(i64) -> Result<bool, Strin
 #[derive(Debug)]
 struct Echo {
     socket: OwnedFd,
+    address: Ipv4Addr,
     /// The kernel gives answers with their IP headers.
     is_raw: bool,
     sequence: u16,
@@ -84,7 +85,7 @@ impl Echo {
         connect(&socket, &SocketAddrV4::new(address, 0)).map_err(fail)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER)).map_err(fail)?;
         never_split(&socket)?;
-        Ok(Echo { socket, is_raw, sequence: 0 })
+        Ok(Echo { socket, address, is_raw, sequence: 0 })
     }
 
     /// A packet of `size` bytes is answered.
@@ -116,6 +117,10 @@ impl Echo {
             let packet = &buf[..got.min(buf.len())];
             let header =
                 if self.is_raw { usize::from(packet.first().copied().unwrap_or(0) & 15) * 4 } else { 0 };
+            // Before it was connected the socket may have heard answers of others.
+            if self.is_raw && packet.get(12..16) != Some(self.address.octets().as_slice()) {
+                continue;
+            }
             let Some(packet) = packet.get(header..) else { continue };
             let sequence = self.sequence.to_be_bytes();
             if packet.len() == length && packet[0] == REPLY && packet[6..8] == sequence {
