@@ -460,6 +460,24 @@ impl Outcome {
 mod tests {
     use super::*;
 
+    /// Of two arms.
+    fn outcome(blocks: Vec<Block>, rejected: Vec<Rejected>) -> Outcome {
+        Outcome {
+            load: String::new(),
+            arms: vec!["a".into(), "b".into()],
+            facts: Vec::new(),
+            seed: 1,
+            warm_up: 1,
+            is_cut: false,
+            power: Power { wanted: 0.1, pairs_needed: 16, minutes: 1.0, pairs: 16 },
+            blocks,
+            rejected,
+            metrics: Vec::new(),
+            rungs: Vec::new(),
+            last: Vec::new(),
+        }
+    }
+
     #[test]
     fn a_block_compares_arms_in_whichever_order_they_ran() {
         let run = |arm, iops| Run { arm, iops, mean_ns: 1.0, p99_ns: 1.0, steal: 0.0, cut: 0 };
@@ -477,20 +495,8 @@ mod tests {
             runs: vec![run(0, 100.0), run(1, 100.0), run(1, second), run(0, first)],
         };
         let words = |uneven: &[Block]| {
-            let mut outcome = Outcome {
-                load: String::new(),
-                arms: vec!["a".into(), "b".into()],
-                facts: Vec::new(),
-                seed: 1,
-                warm_up: 1,
-                is_cut: false,
-                power: Power { wanted: 0.1, pairs_needed: 16, minutes: 1.0, pairs: 16 },
-                blocks: std::iter::repeat_n(block(101.0, 101.0), 8).chain(uneven.iter().cloned()).collect(),
-                rejected: Vec::new(),
-                metrics: Vec::new(),
-                rungs: Vec::new(),
-                last: Vec::new(),
-            };
+            let blocks = std::iter::repeat_n(block(101.0, 101.0), 8).chain(uneven.iter().cloned()).collect();
+            let mut outcome = outcome(blocks, Vec::new());
             outcome.rejected = outcome.unlike();
             (outcome.counting(), outcome.remarks())
         };
@@ -513,21 +519,8 @@ mod tests {
             let again = |arm, count| {
                 std::iter::repeat_n(Rejected { block: 1, arm, why: "recovering".into(), by_host }, count)
             };
-            Outcome {
-                load: String::new(),
-                arms: vec!["a".into(), "b".into()],
-                facts: Vec::new(),
-                seed: 1,
-                warm_up: 1,
-                is_cut: false,
-                power: Power { wanted: 0.1, pairs_needed: 16, minutes: 1.0, pairs: 16 },
-                blocks: vec![Block { runs: [0, 1, 1, 0].map(run).to_vec() }; 8],
-                rejected: again(0, first).chain(again(1, second)).collect(),
-                metrics: Vec::new(),
-                rungs: Vec::new(),
-                last: Vec::new(),
-            }
-            .unjudged([1, 0])
+            let blocks = vec![Block { runs: [0, 1, 1, 0].map(run).to_vec() }; 8];
+            outcome(blocks, again(0, first).chain(again(1, second)).collect()).unjudged([1, 0])
         };
         assert!(with(1, 7, false).is_some_and(|why| why.starts_with("7 runs of b were disturbed")));
         assert!(with(7, 1, false).is_some());

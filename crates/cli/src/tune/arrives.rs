@@ -37,11 +37,15 @@ impl<'a, 'b> Arriving<'a, 'b> {
             let who = step.change.who.as_str();
             step.change.target == Target::Config && (who == "global" || who.starts_with("client"))
         };
-        for step in steps.iter().filter(of_clients) {
+        let meant: Vec<&Step> = steps.iter().filter(of_clients).collect();
+        if meant.is_empty() {
+            return Ok(());
+        }
+        // Values of the monitors come as a client connects.
+        let client = connect(self.from).map_err(|why| format!("{why:#}"))?;
+        for step in meant {
             let Some(wants) = &step.change.value else { continue };
             let key = step.change.key.as_str();
-            // Values of the monitors come as a client connects.
-            let client = connect(self.from).map_err(|why| format!("{why:#}"))?;
             let has = client.in_force(self.pool, &self.image, key).map_err(|why| why.to_string())?;
             if !is_same(&has, wants) {
                 let (who, name, pool, image) = (&step.change.who, &self.from.name, self.pool, &self.image);

@@ -12,7 +12,7 @@ use serde_json::json;
 /// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
 const DECIMALS: usize = 6;
 
-/// What the cluster says of an option (`ceph config help`).
+/// The cluster's word on an option (`ceph config help`).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct OptionHelp {
@@ -149,7 +149,7 @@ fn is_section(who: &str) -> bool {
     }
 }
 
-/// What the monitors say of an option; nothing: they know none of this name.
+/// The monitors' word on an option; nothing: they know none of this name.
 fn help(hands: Hands<'_>, option: &str) -> Result<Option<OptionHelp>, String> {
     let order = json!({"prefix": "config help", "key": option, "format": "json"});
     match hands.client.send(Recipient::Monitors, &order) {

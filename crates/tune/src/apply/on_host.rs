@@ -62,7 +62,7 @@ pub struct Found {
     /// The reason why it cannot be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<String>,
-    /// What was seen of packets, where an order names some.
+    /// The sight of packets, where an order names some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -178,7 +178,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What is seen of the packets that an order names.
+    /// The sight of the packets that an order names.
     fn seen(&self, order: &Order) -> Result<Option<String>, String> {
         match (self, &order.trial) {
             (Place::Nic { host, nic }, Some(frames)) if order.put.is_none() => {

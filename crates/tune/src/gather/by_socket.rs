@@ -27,9 +27,8 @@ pub(crate) fn has_address(name: &str) -> bool {
     call(name, libc::SIOCGIFADDR).is_some()
 }
 
-/// One call with its answer; nothing: it is refused.
-fn call(name: &str, request: libc::Ioctl) -> Option<libc::ifreq> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+/// A call of an interface, whose name ends with a zero in it; nothing: no interface has so long a name.
+pub(super) fn of_name(name: &str) -> Option<libc::ifreq> {
     // SAFETY: a structure of numbers and of an array, for which zeros are a value.
     let mut call: libc::ifreq = unsafe { zeroed() };
     if name.len() >= call.ifr_name.len() {
@@ -38,6 +37,13 @@ fn call(name: &str, request: libc::Ioctl) -> Option<libc::ifreq> {
     for (to, from) in call.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
+    Some(call)
+}
+
+/// One call with its answer; nothing: it is refused.
+fn call(name: &str, request: libc::Ioctl) -> Option<libc::ifreq> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    let mut call = of_name(name)?;
     // SAFETY: the name ends with a zero; the kernel reads and writes one structure of this size.
     let code = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut call) };
     (code == 0).then_some(call)

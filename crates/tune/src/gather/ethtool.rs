@@ -1,7 +1,7 @@
 //! Rings, channels, coalescing and offloads of a network interface, by the kernel's ethtool calls. Some of it can be set.
 
+use super::by_socket;
 use std::io::{Error, Result};
-use std::mem::zeroed;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
@@ -130,14 +130,7 @@ fn ask(socket: &UdpSocket, name: &str, request: u32) -> Result<[u32; WORDS]> {
 
 /// One call; its answer is in `words`.
 fn call(socket: &UdpSocket, name: &str, words: &mut [u32; WORDS]) -> Result<()> {
-    // SAFETY: a structure of numbers and of an array, for which zeros are a value.
-    let mut call: libc::ifreq = unsafe { zeroed() };
-    if name.len() >= call.ifr_name.len() {
-        return Err(Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in call.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut call = by_socket::of_name(name).ok_or_else(|| Error::from_raw_os_error(libc::ENODEV))?;
     call.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the name ends with a zero; the kernel reads and writes one structure of the request, none of which is longer than `words`.
     let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut call) };
