@@ -63,7 +63,7 @@ fn failures(text: &str) -> String {
 fn failure(line: &str) -> Option<String> {
     let mut parts = line.splitn(4, char::is_whitespace).skip(2);
     let words = match (parts.next(), parts.next()) {
-        (Some(_), Some(rest)) if rest.trim_start().starts_with("-1 ") => &rest.trim_start()["-1 ".len()..],
+        (Some("-1"), Some(rest)) => rest,
         _ if FATAL.iter().any(|part| line.contains(part)) => line,
         _ => return None,
     };
