@@ -36,6 +36,9 @@ need mmdebstrap util-linux || lacking "$form" "mmdebstrap is missing: apt-get in
 mkdir -p "$(target_dir)"
 dir=$(realpath "$(target_dir)")
 here=$(pwd)
+# The program that tests drive from outside. As a step it is that of the other steps.
+program=$dir/release/loligo
+[ "$form" != short ] || program=${LOLIGO_BIN:-$program}
 
 # suite NAME OPTIONS...: the newest program of a suite, built with these options of cargo test.
 suite() {
@@ -61,8 +64,8 @@ root() {
 # those of a namespace of its own. The root is mounted onto itself, because `ip netns exec` wants "/" to be a mount.
 inside() {
     unshare --mount --propagation private bash -euc '
-        root=$0 here=$1 target=$2
-        shift 2
+        root=$0 here=$1 target=$2 program=$3
+        shift 3
         mount --bind "$root" "$root"
         mount --rbind /dev "$root/dev"
         mount --rbind /sys "$root/sys"
@@ -72,19 +75,19 @@ inside() {
         mkdir -p "$root$here" "$root$target"
         mount --bind "$here" "$root$here"
         mount --bind "$target" "$root$target"
-        exec chroot "$root" env HOME=/root LOLIGO_BIN="$target/release/loligo" "$@"' "$1" "$here" "$dir" "${@:2}"
+        exec chroot "$root" env HOME=/root LOLIGO_BIN="$program" "$@"' "$1" "$here" "$dir" "$program" "${@:2}"
 }
 
 # run ROOT SUITE OPTIONS-OF-CARGO... -- FILTERS...: a suite in a root; the status of its program.
 run() {
-    local root=$1 name=$2 options=() program
+    local root=$1 name=$2 options=() tests
     shift 2
     while [ "$1" != -- ]; do options+=("$1") && shift; done
     shift
-    program=$(suite "$name" "${options[@]}")
-    [ -n "$program" ] || { echo "FAILED STEP: compile $name" && return 1; }
+    tests=$(suite "$name" "${options[@]}")
+    [ -n "$tests" ] || { echo "FAILED STEP: compile $name" && return 1; }
     echo "== $name on $(basename "$root")"
-    inside "$root" sh -c 'cd "$0" && exec "$@" --show-output' "$here/tests" "$program" "$@" </dev/null 2>&1
+    inside "$root" sh -c 'cd "$0" && exec "$@" --show-output' "$here/tests" "$tests" "$@" </dev/null 2>&1
     local status=$?
     # 101 is of tests that failed, which are counted one by one.
     case $status in 0 | 101) ;; *) echo "FAILED STEP: $name on $(basename "$root")" ;; esac

@@ -7,8 +7,8 @@
 #   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
 #   LOLIGO_FRESH=n       the first of 200 seeds of the simulation that no run had before (drawn and printed without it; not with
 #                        LOLIGO_SEED)
-#   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual machine, and there an OSD
-#                        and a whole Debian (two hours or more; give TEST_MINUTES too)
+#   LOLIGO_LONG=1        the program of a release; 20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual
+#                        machine, and there an OSD and a whole Debian (two hours or more; give TEST_MINUTES too)
 #   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)
 #   TEST_MINUTES=120     the most that the tests may take once compiled (60 without it)
 set -uo pipefail
@@ -44,12 +44,15 @@ if [ -n "${CI:-}" ]; then
     lock=(--locked)
     # A fresh clone is built once: what a next build would start from is 10 GB.
     export CARGO_INCREMENTAL=0
-    # The program of a release is one to two minutes more to link.
-    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 fi
-# The shipped program, for the tests that drive it from outside.
-LOLIGO_BIN=$(realpath "$dir")/release/loligo
+# The program that tests drive from outside: by default the one that is built with them, whose checks a release has not. A release is
+# seven minutes more to build.
+shipped=debug
+[ "${LOLIGO_LONG:-}" != 1 ] || shipped=release
+LOLIGO_BIN=$(realpath "$dir")/$shipped/loligo
 export LOLIGO_BIN
+# Tests on clusters wait more than they work: two at a time leave two processors idle for half of the time.
+[ "$(nproc)" -ge 3 ] || export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 
 export FUZZ_S=${FUZZ_S:-4}
 # Below 2^32, where wide seeds begin; beyond all fixed ones.
@@ -83,7 +86,7 @@ making=$!
 counted format cargo fmt --all --check
 counted clippy cargo clippy "${lock[@]}" --workspace --all-targets -- -D warnings
 counted documentation env RUSTDOCFLAGS="-D warnings" cargo doc "${lock[@]}" --workspace --no-deps
-counted "release build" cargo build "${lock[@]}" --release -p loligo
+[ $shipped = debug ] || counted "release build" cargo build "${lock[@]}" --release -p loligo
 if step "compile tests" cargo test "${lock[@]}" --workspace --no-run; then
     step tests timeout --kill-after=30 "${TEST_MINUTES:-60}m" \
         cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output
