@@ -327,7 +327,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
             let image = compare::image_of(&std::process::id().to_string());
             let place = [a.load.pool.as_str(), image.as_str()];
             let ladder = Ladder::new(sides, &counts);
-            let mut arms = Arriving::new(ladder, &steps, &counts, &a.common.from, place);
+            let mut arms = Arriving::new(ladder, &steps, &a.common.from, place);
             compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;
