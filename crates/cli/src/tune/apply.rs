@@ -13,8 +13,8 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
 use loligo_tune::apply::{
-    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Run, Step,
-    Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
+    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Run, RunKind,
+    Step, Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
@@ -265,6 +265,7 @@ impl Prepared {
         client: &CommandClient,
         with: &With,
         purpose: Purpose,
+        kind: RunKind,
     ) -> Result<(Head, PathBuf)> {
         let last = shared::states(client).map_err(said)?.last().map_or(0, |state| state.at);
         let at = now().max(last + 1);
@@ -276,6 +277,7 @@ impl Prepared {
             host: self.hosts.here.clone(),
             at,
             purpose,
+            kind: Some(kind),
         };
         let path = journal(with.state.as_ref(), &self.fsid, &head.run)?;
         Ok((head, path))
@@ -323,7 +325,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     };
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
-    let (head, path) = prepared.head(&client, &a.common.with, purpose)?;
+    let (head, path) = prepared.head(&client, &a.common.with, purpose, RunKind::Apply)?;
     let run = head.run.clone();
     let ended = Apply { hands, lock: &lock, facts, restarts, watch: &watch }
         .run(head, &steps, &path)

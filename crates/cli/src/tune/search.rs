@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use loligo_bench::search::{self, Found, Limits, Record, Space};
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Chosen, Hands, Lock, SEARCH, named, places};
+use loligo_tune::apply::{Apply, Chosen, Hands, Lock, RunKind, SEARCH, named, places};
 use loligo_tune::rules::Rules;
 use std::path::PathBuf;
 
@@ -110,7 +110,8 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     let mut record = Record::open(&a.record, &space, &load, a.load.seed())?;
     options.seed = a.load.seed();
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
+    let purpose = a.common.purpose.purpose();
+    let (head, path) = prepared.head(&client, &a.common.with, purpose, RunKind::Search)?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let found = apply
         .compare(head, &steps, &path, |sides| {

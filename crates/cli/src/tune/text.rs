@@ -1,7 +1,7 @@
 //! Facts, plans and rules for people.
 
 use loligo_log::one_line;
-use loligo_tune::apply::{Back, ByHand, Effect, Run, Step, Value, place};
+use loligo_tune::apply::{Back, ByHand, Effect, Run, RunKind, Step, Value, place};
 use loligo_tune::facts::{Cache, Facts, Host, Osd, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
@@ -333,9 +333,15 @@ pub(super) fn not_back(run: &str, back: &Back) -> String {
     )
 }
 
+/// The command that made a run.
+pub(super) fn kind(kind: Option<RunKind>) -> &'static str {
+    kind.map_or("?", RunKind::word)
+}
+
 /// A run by its journal.
 pub(super) fn run(run: &Run) -> String {
-    let mut text = format!("{} on {}: {}\n", run.head.run, run.head.host, run.state());
+    let (head, state) = (&run.head, run.state());
+    let mut text = format!("{} on {}: {}, {state}\n", head.run, head.host, kind(head.kind));
     for it in &run.steps {
         text.push_str(&step(it));
         let state = match (run.undone.get(&it.number), run.done.get(&it.number)) {

@@ -16,7 +16,7 @@ use loligo_bench::fio::Rw;
 use loligo_bench::rbd::Source;
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Step, choose, of_preset, steps};
+use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, RunKind, Step, choose, of_preset, steps};
 use loligo_tune::facts::Facts;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
@@ -320,7 +320,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     }
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
+    let purpose = a.common.purpose.purpose();
+    let (head, path) = prepared.head(&client, &a.common.with, purpose, RunKind::Verify)?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let outcome = apply
         .compare(head, &steps, &path, |sides| {

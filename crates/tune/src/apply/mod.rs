@@ -40,7 +40,7 @@ pub use effect::Effect;
 pub use frames::Frame;
 pub use gate::Health;
 pub use hosts::Hosts;
-pub use journal::{BadJournal, Entry, Head, How, Journal, MAGIC, Run, VERSION, now, read};
+pub use journal::{BadJournal, Entry, Head, How, Journal, MAGIC, Run, RunKind, VERSION, now, read};
 pub use lock::Lock;
 pub use named::named;
 pub use on_host::{Found, Order, carry_out};

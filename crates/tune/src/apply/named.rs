@@ -9,77 +9,8 @@ use loligo_ceph::commands::Recipient;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
-const DECIMALS: usize = 6;
-
-/// The cluster's word on an option (`ceph config help`).
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct OptionHelp {
-    /// As the cluster spells it: it takes other spellings, and keeps this one.
-    name: String,
-    #[serde(rename = "type")]
-    kind: String,
-    min: serde_json::Value,
-    max: serde_json::Value,
-    enum_values: Vec<String>,
-    can_update_at_runtime: bool,
-}
-
-impl OptionHelp {
-    /// The reason why the option cannot have this value; nothing: the cluster may take it.
-    fn refuses(&self, value: &str) -> Option<String> {
-        let kind = self.kind.as_str();
-        let is_number = match kind {
-            "int" => value.parse::<i64>().is_ok(),
-            "uint" | "size" | "secs" | "millisecs" => value.parse::<u64>().is_ok(),
-            "float" => value.parse::<f64>().is_ok_and(f64::is_finite),
-            _ => true,
-        };
-        let is_level = kind == "str" && self.name.starts_with("debug_");
-        if is_level && !value.split_once('/').is_some_and(|(log, memory)| both(log, memory)) {
-            return Some("write both levels, as 1/5: the cluster keeps both".to_owned());
-        }
-        if kind == "bool" && !["true", "false"].contains(&value) {
-            return Some("it takes true or false".to_owned());
-        }
-        if is_abbreviated(value) {
-            return Some(
-                "write the number in full: the cluster keeps it so, and it is compared with that".to_owned(),
-            );
-        }
-        if !is_number {
-            let what = if kind == "float" { "a number" } else { "a whole number" };
-            let sign = if matches!(kind, "int" | "float") { "" } else { ", not below 0" };
-            return Some(format!("it takes {what}{sign}"));
-        }
-        let is_kept = |it: f64| format!("{it:.DECIMALS$}").parse() == Ok(it);
-        if kind == "float" && !value.parse().is_ok_and(is_kept) {
-            return Some(format!("the cluster keeps {DECIMALS} decimals of it"));
-        }
-        if !self.enum_values.is_empty() && !self.enum_values.iter().any(|it| it == value) {
-            return Some(format!("it takes one of these: {}", self.enum_values.join(", ")));
-        }
-        let is = value.parse::<f64>().ok();
-        match (is, bound(&self.min), bound(&self.max)) {
-            (Some(is), Some(min), _) if is < min => Some(format!("it takes {min} at least")),
-            (Some(is), _, Some(max)) if is > max => Some(format!("it takes {max} at most")),
-            _ => None,
-        }
-    }
-}
-
-/// Levels of a log: of what is written, and of what is kept in memory.
-fn both(log: &str, memory: &str) -> bool {
-    [log, memory].iter().all(|it| it.parse::<u8>().is_ok_and(|level| level.to_string() == *it))
-}
-
-/// A bound as the cluster says it: a number, a number as text, or an empty text where there is none.
-fn bound(said: &serde_json::Value) -> Option<f64> {
-    said.as_f64().or_else(|| said.as_str()?.parse().ok())
-}
-
-/// A change of an option for a section, to the first of `values`. All of them are checked, since a search tries them all.
+/// A change of an option for a section, to the first of `values`. All of them are checked, since a search tries them all. Values that
+/// stop work are taken with `weaken` alone.
 ///
 /// # Errors
 /// If no daemon is known of the section, the release has no such option, the option cannot have one of the values, or it never acts;
