@@ -2,6 +2,7 @@
 
 pub mod apply;
 mod ceph_file;
+mod counted;
 pub mod cpus;
 pub mod expression;
 pub mod facts;

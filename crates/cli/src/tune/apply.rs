@@ -338,7 +338,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         bail!(
             "stopped after {} of {} steps: {why}. Take {begun} back by 'loligo tune rollback {run}'",
             ended.run.done.len(),
-            steps.len()
+            counted(steps.len(), "step")
         );
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});

@@ -8,6 +8,7 @@ use loligo_client::outcome::Ended;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_tune::apply::Health;
+use loligo_tune::counted;
 use loligo_tune::facts::{Facts, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::gather::remote::Remote;
@@ -115,9 +116,10 @@ fn price(disks: usize, osds: usize) -> String {
     let seconds = SECONDS_OF_A_DISK * disks as u64 + Bench::seconds_of_an_osd() * osds as u64;
     let written = Bench::GIB_OF_AN_OSD * osds as f64;
     format!(
-        "{disks} disks are read, and {osds} OSDs write {written:.1} GiB, one after the other, with empty caches: {} \
-         minutes at most",
-        seconds.div_ceil(60)
+        "read: {}; written: {written:.1} GiB by {}, one after the other, with empty caches: {} at most",
+        counted(disks, "disk"),
+        counted(osds, "OSD"),
+        counted(seconds.div_ceil(60) as usize, "minute")
     )
 }
 

@@ -10,6 +10,7 @@ use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
 use loligo_tune::apply::{Apply, Chosen, Hands, Lock, RunKind, SEARCH, named, places};
 use loligo_tune::rules::Rules;
+use loligo_tune::{counted, is_or_are};
 use std::path::PathBuf;
 
 /// Search values of options that serve a load, on a laboratory's cluster
@@ -95,8 +96,9 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
         return refuse(format!(
             "nothing was changed. With --yes {}, and {} options are changed for each of {} trials",
             a.load.words(&options),
-            steps.len(),
-            a.trials
+            counted(steps.len(), "option"),
+            is_or_are(steps.len()),
+            counted(a.trials.into(), "trial")
         ));
     }
     is_free(&client, &a.common.with, fsid)?;

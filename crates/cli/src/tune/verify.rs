@@ -315,7 +315,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
         return refuse(format!(
             "nothing was changed. With --yes {}, and {} values are changed back and forth",
             a.load.words(&options),
-            steps.len()
+            counted(steps.len(), "value"),
+            is_or_are(steps.len())
         ));
     }
     is_free(&client, &a.common.with, fsid)?;

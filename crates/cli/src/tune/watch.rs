@@ -10,6 +10,7 @@ use loligo_daemon::{TuneNumbers, tune_metrics};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, outln, say};
 use loligo_tune::apply::{Hands, drifts, standing};
+use loligo_tune::counted;
 use loligo_tune::rules::Rules;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -82,7 +83,8 @@ pub(super) fn watch(a: &WatchArgs) -> Result<ExitCode> {
                 }
                 if a.once {
                     if !a.json {
-                        outln!("{} of {} values drifted", seen.drifts.len(), seen.steps);
+                        let all = usize::try_from(seen.steps).unwrap_or(usize::MAX);
+                        outln!("{} of {} drifted", seen.drifts.len(), counted(all, "value"));
                     }
                     return Ok(ExitCode::from(if seen.drifts.is_empty() { 0 } else { DRIFTED }));
                 }

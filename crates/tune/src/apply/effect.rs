@@ -4,6 +4,7 @@ use super::disk::is_of_disk;
 use super::peers;
 use super::places::{Hands, is_in_force, wanted};
 use super::step::Step;
+use crate::counted;
 use crate::facts::{Facts, Osd};
 use crate::gather::asked::{ask, command};
 use crate::plan::{is_of, is_same};
@@ -172,9 +173,9 @@ fn shards(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<String, String> {
         said.as_object().map_or(0, |all| all.keys().filter(|key| key.contains("ShardedOpWQ")).count());
     match &step.change.value {
         Some(wants) if step.change.key == "osd_op_num_shards" && !is_same(wants, &count.to_string()) => {
-            Err(format!("osd.{} has {count} shards and not {wants}", osd.id))
+            Err(format!("osd.{} has {} and not {wants}", osd.id, counted(count, "shard")))
         }
-        _ => Ok(format!("osd.{} has {count} shards", osd.id)),
+        _ => Ok(format!("osd.{} has {}", osd.id, counted(count, "shard"))),
     }
 }
 
