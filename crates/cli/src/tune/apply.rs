@@ -2,6 +2,7 @@
 
 use super::by_name::by_name;
 use super::from::{From, PurposeArgs, RiskArg, connect, gather_from};
+use super::given::Given;
 use super::of_lab::restart_command;
 use super::text;
 use crate::outcome::{Json, refuse, show};
@@ -64,7 +65,7 @@ pub(super) struct ApplyArgs {
     #[arg(long, requires = "rules")]
     weaken: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// Carry out what another host orders: an order as JSON on standard input
@@ -92,6 +93,13 @@ pub(super) struct Common {
     pub(super) with: With,
     #[command(flatten)]
     pub(super) json: Json,
+}
+
+impl Common {
+    /// The options that commands of messages need as well.
+    pub(super) fn given(&self) -> Given {
+        self.with.lead(Given::new(&self.from))
+    }
 }
 
 /// The ways and places of a run.
@@ -148,6 +156,11 @@ pub(super) fn journal(state: Option<&PathBuf>, fsid: &str, run: &str) -> Result<
 }
 
 impl With {
+    /// The options of a command, with those of a run.
+    pub(super) fn lead(&self, given: Given) -> Given {
+        given.with_state(self.state.as_deref()).with_run(&self.remote_conf, self.restart_with.as_ref())
+    }
+
     fn way(&self, facts: &Facts, hosts: &Hosts) -> Way {
         let given = self.restart_with.clone();
         match given.or_else(|| restart_command(&hosts.conf, facts.cluster.fsid.as_deref())) {
@@ -342,7 +355,8 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         );
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
-    a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+    let words = || a.common.given().complete(&text::applied(&ended.run, &by_hand));
+    a.common.json.done(what, || out!("{}", words()))
 }
 
 impl ApplyArgs {

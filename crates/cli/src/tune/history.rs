@@ -21,10 +21,10 @@ pub(super) struct HistoryArgs {
     #[arg(value_name = "RUN")]
     run: Option<String>,
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
     #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,

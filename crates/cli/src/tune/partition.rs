@@ -24,7 +24,7 @@ use std::path::PathBuf;
     loligo tune partition --facts facts.json --json")]
 pub(super) struct PartitionArgs {
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// Use these facts, as 'loligo tune facts --json' wrote them; nobody is asked
     #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "no_cluster", "conf", "keyring"])]
     facts: Option<PathBuf>,

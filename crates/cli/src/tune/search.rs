@@ -60,7 +60,7 @@ pub(super) struct SearchArgs {
     #[arg(long)]
     lab: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl SearchArgs {

@@ -79,7 +79,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// The load of each run, and its place.

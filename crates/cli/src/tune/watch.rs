@@ -33,7 +33,7 @@ const DRIFTED: u8 = 1;
     loligo tune watch --every 300 --textfile /var/lib/prometheus/node-exporter/loligo-tune.prom")]
 pub(super) struct WatchArgs {
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// Look once, and end
     #[arg(long)]
     once: bool,
@@ -48,7 +48,7 @@ pub(super) struct WatchArgs {
     remote_conf: PathBuf,
     /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
     #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Print JSON: one document for each look
     #[arg(long)]
     json: bool,
