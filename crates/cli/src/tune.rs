@@ -23,6 +23,7 @@ use from::{From, PurposeArgs, connect, gather, gather_from, read, this_host};
 use given::Given;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_log::out;
+use loligo_tune::did_you_mean;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
 use std::net::IpAddr;
@@ -225,7 +226,10 @@ fn explain(a: &ExplainArgs) -> Result<()> {
     let Some(rule) = rules.find(id).map(|it| &it.rule) else {
         bail!(Ended::with(
             Outcome::Usage,
-            format!("there is no rule {id}: 'loligo tune explain' lists them")
+            format!(
+                "there is no rule {id}{}: 'loligo tune explain' lists them",
+                did_you_mean(id, rules.iter().map(|it| &it.rule.id))
+            )
         ));
     };
     show(a.json, rule, || out!("{}", text::rule(rule)))
@@ -240,7 +244,8 @@ fn presets(a: &PresetsArgs) -> Result<()> {
         return show(a.json, &all, || all.iter().for_each(|it| out!("{:<18} {}\n", it.name, it.title)));
     };
     let Some(preset) = all.iter().find(|it| it.name == *name) else {
-        let why = format!("there is no preset {name}: 'loligo tune presets' lists them");
+        let meant = did_you_mean(name, all.iter().map(|it| &it.name));
+        let why = format!("there is no preset {name}{meant}: 'loligo tune presets' lists them");
         bail!(Ended::with(Outcome::Usage, why));
     };
     show(a.json, preset, || out!("{}", text::preset(preset)))

@@ -8,6 +8,7 @@ use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
+use clap::ArgGroup;
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
@@ -21,6 +22,7 @@ use loligo_tune::facts::Facts;
 use loligo_tune::gather;
 use loligo_tune::plan::{Plan, Purpose, already};
 use loligo_tune::rules::{Rules, Target};
+use loligo_tune::{counted, did_you_mean};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -41,6 +43,7 @@ const LONGEST_ORDER: u64 = 1 << 20;
 ///
 /// A change that this program cannot take back is left to a person, and listed.
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("named").args(["rules", "sets"]))]
 #[command(after_long_help = "Examples:
   Look at what acts at once, and do it:
     loligo tune apply
@@ -61,8 +64,8 @@ pub(super) struct ApplyArgs {
     /// Set this option of Ceph instead of what rules say, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
     #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with = "rules")]
     sets: Vec<String>,
-    /// Rules named with --rule may make availability, durability, recovery or security less
-    #[arg(long, requires = "rules")]
+    /// Rules named with --rule may make availability, durability, recovery or security less, and values of --set may stop work
+    #[arg(long, requires = "named")]
     weaken: bool,
     #[command(flatten)]
     pub(super) common: Common,
@@ -325,7 +328,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
         choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?
     } else {
-        (by_name(&a.sets, a.common.risk, hands, facts)?, Vec::new())
+        (by_name(&a.sets, (a.common.risk, a.weaken), hands, facts)?, Vec::new())
     };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
     let (steps, vain) = a.without_vain(hands, facts, steps)?;
@@ -349,7 +352,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         }
         let begun = ended.run.begun.len();
         bail!(
-            "stopped after {} of {} steps: {why}. Take {begun} back by 'loligo tune rollback {run}'",
+            "stopped after {} of {}: {why}. Take {begun} back by 'loligo tune rollback {run}'",
             ended.run.done.len(),
             counted(steps.len(), "step")
         );
@@ -420,7 +423,8 @@ pub(super) fn uncompared(why: Uncompared<anyhow::Error>) -> anyhow::Error {
 pub(super) fn is_known(rules: &Rules, named: &[String]) -> Result<()> {
     match named.iter().find(|name| rules.find(name).is_none()) {
         Some(name) => {
-            let why = format!("there is no rule {name}: 'loligo tune explain' lists them");
+            let meant = did_you_mean(name, rules.iter().map(|it| &it.rule.id));
+            let why = format!("there is no rule {name}{meant}: 'loligo tune explain' lists them");
             bail!(Ended::with(Outcome::Usage, why))
         }
         None => Ok(()),

@@ -120,10 +120,7 @@ pub(super) fn history(a: &HistoryArgs) -> Result<()> {
             .map(|it| Listed { run: it.run, host: it.host, at: it.at, kind: it.kind, state: it.state })
             .collect();
         return show(a.json, &all, || {
-            for it in &all {
-                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(it.at));
-                out!("{}  {at}  {}  {}\n", it.run, it.host, it.state);
-            }
+            all.iter().for_each(|it| out!("{}", it.line()));
         });
     };
     let Some(state) = states.iter().find(|it| it.run == *name) else {

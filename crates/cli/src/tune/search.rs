@@ -59,6 +59,9 @@ pub(super) struct SearchArgs {
     /// This cluster is a laboratory's: no data of anybody suffers from bad values
     #[arg(long)]
     lab: bool,
+    /// Values that are known to stop work may be tried
+    #[arg(long)]
+    weaken: bool,
     #[command(flatten)]
     pub(super) common: Common,
 }
@@ -66,8 +69,9 @@ pub(super) struct SearchArgs {
 impl SearchArgs {
     fn chosen(&self, space: &Space, hands: Hands<'_>, prepared: &Prepared) -> Result<Vec<Chosen>> {
         let one = |it: &search::SpaceOption| {
-            let chosen = named(hands, &prepared.facts, SEARCH, [&it.who, &it.name], &it.choices.values())
-                .map_err(Ended::refused)?;
+            let chosen =
+                named(hands, &prepared.facts, SEARCH, [&it.who, &it.name], &it.choices.values(), self.weaken)
+                    .map_err(Ended::refused)?;
             self.common.risk.affords(&it.name, chosen.risk)?;
             Ok(chosen)
         };
@@ -94,7 +98,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
     if !a.common.yes {
         return refuse(format!(
-            "nothing was changed. With --yes {}, and {} options are changed for each of {} trials",
+            "nothing was changed. With --yes {}, and {} {} changed for each of {}",
             a.load.words(&options),
             counted(steps.len(), "option"),
             is_or_are(steps.len()),
@@ -124,7 +128,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
 }
 
 fn words(space: &Space, found: &Found) -> String {
-    let mut text = format!("{} trials count. The best:\n", found.trials);
+    let mut text = format!("Trials that count: {}. The best:\n", found.trials);
     for (option, value) in space.options.iter().zip(&found.values) {
         text.push_str(&format!("  {}:{}={value}\n", option.who, option.name));
     }
