@@ -107,6 +107,34 @@ impl Space {
     }
 }
 
+/// A variable comes to the OSD by its unit, is seen in its process, and goes with the run.
+fn takes_a_library_at_its_start(space: &Space) {
+    let plan = space.tune(&["plan", "--json", "--verbose"]);
+    let plan: serde_json::Value = serde_json::from_slice(&good(plan).stdout).expect("JSON");
+    let proposed =
+        |rule: &str| plan["proposals"].as_array().is_some_and(|all| all.iter().any(|it| it["rule"] == rule));
+    // A build has tcmalloc, or has not.
+    let Some((rule, name)) = [("MEM-07", "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES"), ("MEM-12", "LD_PRELOAD")]
+        .into_iter()
+        .find(|(rule, _)| proposed(rule))
+    else {
+        return skip("a variable of an OSD under systemd", "no libtcmalloc is installed");
+    };
+    let script = format!("tr '\\0' '\\n' </proc/$(pgrep -x ceph-osd)/environ | grep ^{name}=");
+    let has = || String::from_utf8_lossy(&space.run(&["sh", "-c", &script]).stdout).trim().to_owned();
+    assert_eq!(has(), "");
+    let said = good(space.tune(&["apply", "--rule", rule, "--risk", "restart", "--yes"]));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let variable = has();
+    assert!(variable.starts_with(name), "{variable}");
+    assert!(said.contains(&format!("acts: the process of osd.2 has {variable}")), "{said}");
+    // It outlives a start that is none of the tuner's.
+    good(space.run(&["systemctl", "restart", "ceph-osd@2.service"]));
+    assert_eq!(has(), variable);
+    good(space.tune(&["rollback"]));
+    assert_eq!(has(), "");
+}
+
 #[test]
 fn an_osd_keeps_its_processors_over_restarts_by_systemd() {
     let what = "an OSD under systemd";
@@ -132,6 +160,8 @@ fn an_osd_keeps_its_processors_over_restarts_by_systemd() {
             String::from_utf8_lossy(&space.lab.sh("ceph health").stdout).contains("HEALTH_OK")
         })
     };
+    clean();
+    takes_a_library_at_its_start(&space);
     clean();
     let (first, all, _) = space.threads();
     assert_eq!(all, BTreeSet::from(["0-1".to_owned()]));

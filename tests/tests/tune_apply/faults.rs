@@ -80,6 +80,20 @@ fn a_tuner_whose_lock_was_taken_does_nothing_more() {
     assert!(begun.elapsed().as_secs() < 110, "before the patience ends");
     good(site.tune(&["rollback", "--restart-with", &restart, "--patience", "120"]));
     assert_eq!(site.dump(), before);
+    an_end_is_told_with_its_reason(&site);
+}
+
+/// An OSD that ends of its value ends the run, long before the patience does, with what its log says.
+fn an_end_is_told_with_its_reason(site: &Site) {
+    let before = site.dump();
+    let begun = std::time::Instant::now();
+    let set = ["--set", "osd.0:bluestore_cache_meta_ratio=2", "--risk", "restart", "--patience", "300"];
+    let said = refused(&site.tune(&[&["apply", "--yes"], &set[..]].concat()));
+    assert!(said.contains("bluestore_cache_meta_ratio (2) must be in range"), "{said}");
+    assert!(said.contains("No process of it runs on"), "{said}");
+    assert!(begun.elapsed().as_secs() < 120, "{:?}", begun.elapsed());
+    good(site.tune(&["rollback", "--patience", "120"]));
+    assert_eq!(site.dump(), before);
 }
 
 #[test]

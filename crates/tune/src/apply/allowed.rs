@@ -1,6 +1,7 @@
 //! The bounds of an order to a host. Orders come from journals too, and a cluster's copy of one is no authority over root on its hosts.
 
 use super::disk::is_of_disk;
+use super::environment::takes as takes_variable;
 use super::masks::Masks;
 use super::nic::takes;
 use super::scheduler::{are_beside, is_scheduler};
@@ -24,6 +25,11 @@ pub(super) fn may_put(target: Target, key: &str, value: &Value) -> Result<(), St
             _ if value.kept.is_some() => none("nothing keeps a drop-in"),
             _ => Ok(()),
         };
+    }
+    if target == Target::Env {
+        let is_one =
+            takes_variable(key, value.now.as_deref()) && value.kept.is_none() && value.beside.is_empty();
+        return if is_one { Ok(()) } else { none("no rule names the variable or the value") };
     }
     if target == Target::Nic {
         let is_one = is_key(target, key) && takes(key, value.now.as_deref(), &value.beside);

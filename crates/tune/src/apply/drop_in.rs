@@ -2,11 +2,11 @@
 
 use super::allowed::{daemon, is_drop_in};
 use super::replaced::replace;
+use super::systemd::{is_live, read_anew};
 use super::value::Value;
 use crate::gather::units::{HOOK, drop_in_path, has_hook};
 use loligo_block::host_files::HostFiles;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// The drop-in of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl DropIn {
     /// If it is none of an OSD or of loligod.
     pub(super) fn new(host: &HostFiles, unit: &str) -> Result<DropIn, String> {
         let daemon = daemon(unit)?.to_owned();
-        let is_live = host.at("/") == Path::new("/") && host.has("/run/systemd/system");
-        Ok(DropIn { file: host.at(drop_in_path(unit)), daemon, has_hook: has_hook(host), is_live })
+        let (file, has_hook, is_live) = (host.at(drop_in_path(unit)), has_hook(host), is_live(host));
+        Ok(DropIn { file, daemon, has_hook, is_live })
     }
 
     pub(super) fn look(&self) -> Result<Value, String> {
@@ -78,21 +78,6 @@ impl DropIn {
             }
         }
         if self.is_live { read_anew() } else { Ok(()) }
-    }
-}
-
-fn read_anew() -> Result<(), String> {
-    let said = Command::new("systemctl").arg("daemon-reload").stdin(Stdio::null()).output();
-    match said {
-        Ok(said) if said.status.success() => Ok(()),
-        Ok(said) => {
-            let words = String::from_utf8_lossy(&said.stderr);
-            Err(format!(
-                "'systemctl daemon-reload' fails: {}",
-                words.trim().lines().last().unwrap_or_default()
-            ))
-        }
-        Err(why) => Err(format!("systemctl cannot be run: {why}")),
     }
 }
 

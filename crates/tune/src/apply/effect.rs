@@ -68,6 +68,7 @@ pub(super) fn look(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effec
         Target::Mgr if change.key.starts_with("mgr/balancer/") => balancer(hands, step),
         Target::Mgr => Ok(Effect::NotVisible("the manager's module does not say what it uses".to_owned())),
         Target::Affinity => Ok(bound(facts, step, &is.words())),
+        Target::Env => environment(hands, step),
         Target::Unit => Ok(Effect::NotVisible("systemd takes it at the next start of the unit".to_owned())),
         Target::Nic => carried(hands, facts, step, &is.words()),
         Target::Sysfs if is_of_disk(&change.key) => {
@@ -86,6 +87,21 @@ fn carried(hands: Hands<'_>, facts: &Facts, step: &Step, is: &str) -> Result<Eff
         Some(packets) => format!("{sight}; {packets}"),
         None => sight,
     }))
+}
+
+/// The effect of a variable: the process has it. One that was taken away may be another file's again.
+fn environment(hands: Hands<'_>, step: &Step) -> Result<Effect, String> {
+    let change = &step.change;
+    let (osd, name) = change.key.split_once('/').unwrap_or_default();
+    let has = hands.variable(change)?;
+    let words = match &has {
+        Some(value) => format!("the process of {osd} has {name}={value}"),
+        None => format!("the process of {osd} has no {name}"),
+    };
+    match &change.value {
+        Some(wants) if has.as_ref() != Some(wants) => Err(format!("{words}, and not {wants}")),
+        _ => Ok(Effect::Acts(words)),
+    }
 }
 
 /// The effect of processors. An OSD that no unit runs has those of its parent again when it starts anew.

@@ -5,9 +5,11 @@ use super::affinity::{Bound, KEEPER};
 use super::allowed::may_put;
 use super::disk::identity;
 use super::drop_in::DropIn;
+use super::environment::Variable;
 use super::frames::Frame;
 use super::masks::Masks;
 use super::nic::{self, Nic};
+use super::osd_log::OsdLog;
 use super::replaced::replace;
 use super::scheduler::{self, is_scheduler};
 use super::value::Value;
@@ -37,7 +39,7 @@ const RATIOS: [(&str, &str); 2] =
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// The kind of place: sysctl, sysfs, file, affinity, unit or nic.
+    /// The kind of place: sysctl, sysfs, file, affinity, unit, nic, env, or daemon for an OSD's log.
     pub target: Target,
     /// The place. When it is looked at it may have `*` in names of folders.
     pub key: String,
@@ -62,7 +64,7 @@ pub struct Found {
     /// The reason why it cannot be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<String>,
-    /// The sight of packets, where an order names some.
+    /// The sight of packets, where an order names some; the variable that a process has; failures in the log of an OSD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -110,6 +112,10 @@ enum Place<'a> {
     DropIn(DropIn),
     /// A value of a network interface.
     Nic { host: &'a HostFiles, nic: Nic },
+    /// A variable in the environment of an OSD.
+    Env(Variable<'a>),
+    /// The process of an OSD and its log, which are only looked at.
+    Osd { host: &'a HostFiles, osd: OsdLog },
 }
 
 impl<'a> Place<'a> {
@@ -143,6 +149,8 @@ impl<'a> Place<'a> {
             }
             Target::Unit if is_plain => DropIn::new(host, key).map(Place::DropIn),
             Target::Nic if is_plain => Nic::new(key).map(|nic| Place::Nic { host, nic }),
+            Target::Env if is_plain => Variable::new(host, key).map(Place::Env),
+            Target::Daemon if is_plain => OsdLog::new(host, key).map(|osd| Place::Osd { host, osd }),
             _ => Err(format!("{key} is no place on a host that this program writes")),
         }
     }
@@ -167,6 +175,8 @@ impl<'a> Place<'a> {
                 Ok(Value { beside: nic.beside(host), ..Value::plain(Some(nic.look(host)?)) })
             }
             Place::Conf { file, key } => Ok(Value::plain(in_file(&bytes(file)?, key))),
+            Place::Env(variable) => variable.look(),
+            Place::Osd { host, osd } => Ok(osd.look(host)),
         }
     }
 
@@ -184,6 +194,8 @@ impl<'a> Place<'a> {
             (Place::Nic { host, nic }, Some(frames)) if order.put.is_none() => {
                 nic.sight(host, frames).map(Some)
             }
+            (Place::Env(variable), _) => Ok(variable.seen()),
+            (Place::Osd { osd, .. }, _) => Ok(osd.words()),
             _ => Ok(None),
         }
     }
@@ -195,6 +207,8 @@ impl<'a> Place<'a> {
             Place::Bound { host, bound, .. } => return bound.fixed(host),
             Place::DropIn(drop_in) => return drop_in.fixed(),
             Place::Nic { host, nic } => return nic.fixed(host),
+            Place::Env(variable) => return variable.fixed(),
+            Place::Osd { .. } => return None,
         };
         let why = std::fs::OpenOptions::new().write(true).open(file).err()?;
         Some(format!("{} cannot be written: {why}", file.display()))
@@ -226,6 +240,8 @@ impl<'a> Place<'a> {
                 value.now.as_ref().map_or(Ok(()), |now| bound.put(host, now).map(drop))
             }
             Place::DropIn(drop_in) => drop_in.put(value),
+            Place::Env(variable) => variable.put(value),
+            Place::Osd { .. } => Err("an OSD and its log are only looked at".to_owned()),
             Place::Conf { file, key } => {
                 let text = bytes(file)?;
                 let after = match &value.now {

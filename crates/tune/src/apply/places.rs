@@ -125,6 +125,15 @@ impl Hands<'_> {
         Ok(self.hosts.order(&change.who, asks)?.into_iter().find_map(|it| it.seen))
     }
 
+    /// The variable that the process of an OSD has; nothing: none, or no process.
+    ///
+    /// # Errors
+    /// If the host cannot be asked.
+    pub(super) fn variable(&self, change: &Change) -> Result<Option<String>, String> {
+        let found = self.hosts.order(&change.who, order(change, None))?;
+        Ok(found.into_iter().find_map(|it| it.seen))
+    }
+
     /// Puts a value there. `known` is false where a release may not know the name any more. With a `trial` the value of an interface
     /// stays only if the interface carries packets with it, these among them.
     ///
@@ -186,7 +195,13 @@ pub(super) fn meant(step: &Step) -> Value {
 fn is_of_host(target: Target) -> bool {
     matches!(
         target,
-        Target::Sysctl | Target::Sysfs | Target::File | Target::Affinity | Target::Unit | Target::Nic
+        Target::Sysctl
+            | Target::Sysfs
+            | Target::File
+            | Target::Affinity
+            | Target::Unit
+            | Target::Nic
+            | Target::Env
     )
 }
 

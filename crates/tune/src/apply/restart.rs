@@ -2,6 +2,8 @@
 
 use super::gate::Health;
 use super::hosts::Hosts;
+use super::last_words::{LastWords, order};
+use super::watch::Watch;
 use crate::gather::asked::{ask, by_id, command};
 use crate::gather::units::is_service;
 use loligo_ceph::commands::{CommandClient, Recipient};
@@ -13,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The time between two looks.
 const BETWEEN: Duration = Duration::from_millis(500);
+
+/// The time between two words on something that takes long.
+const ALOUD: Duration = Duration::from_secs(10);
 
 /// The time after a command from which on an OSD that still answers was not restarted by it.
 const UNTOUCHED: Duration = Duration::from_secs(60);
@@ -73,8 +78,8 @@ impl Restarts<'_> {
     ///
     /// # Errors
     /// If it may not after the patience; the manager's words.
-    pub fn wait_until_ok(&self, osd: i64) -> Result<(), String> {
-        self.wait_for(|| {
+    pub fn wait_until_ok(&self, osd: i64, watch: &dyn Watch) -> Result<(), String> {
+        self.wait_for(watch, |_| {
             let mut order = command("osd ok-to-stop");
             order["ids"] = json!([osd.to_string()]);
             self.client.send(Recipient::Manager, &order).map(drop).map_err(|why| why.to_string())
@@ -118,9 +123,10 @@ impl Restarts<'_> {
     /// Restarts it, and waits until it is up by a new start. `unit` is its unit of systemd, where that is known.
     ///
     /// # Errors
-    /// If it cannot be told to, or is not up after the patience.
-    pub fn restart(&self, osd: i64, host: &str, unit: Option<&str>) -> Result<(), String> {
+    /// If it cannot be told to, is not up after the patience, or has ended: with the last words of its log.
+    pub fn restart(&self, osd: i64, host: &str, unit: Option<&str>, watch: &dyn Watch) -> Result<(), String> {
         let before = self.up_from(osd)?;
+        let log = self.log_of(osd);
         match &self.way {
             Way::Command(text) => self.by_command(text, osd, host)?,
             Way::Orchestrator => {
@@ -131,19 +137,42 @@ impl Restarts<'_> {
             Way::Systemd => self.by_systemd(osd, host, &unit_of(osd, unit)?)?,
         }
         let told = Instant::now();
-        let is_up = self.wait_for(|| match self.up_from(osd)? {
-            Some(from) if Some(from) > before => Ok(true),
+        let mut was_gone = false;
+        self.wait_for(watch, |is_aloud| match self.up_from(osd)? {
+            Some(from) if Some(from) > before => Ok(Ok(())),
             // It is asked where the one before was: a new one is elsewhere, and counts as another.
-            Some(_) if self.is_by_command() && told.elapsed() > UNTOUCHED && self.answers(osd) => Ok(false),
-            _ => Err(format!("osd.{osd} was restarted and is not up")),
-        })?;
-        let words = || {
-            let seconds = UNTOUCHED.as_secs();
-            format!(
-                "osd.{osd} runs on {seconds} s after the command of --restart-with: it does not restart that OSD"
-            )
-        };
-        is_up.then_some(()).ok_or_else(words)
+            Some(_) if self.is_by_command() && told.elapsed() > UNTOUCHED && self.answers(osd) => {
+                let seconds = UNTOUCHED.as_secs();
+                Ok(Err(format!(
+                    "osd.{osd} runs on {seconds} s after the command of --restart-with: it does not restart that OSD"
+                )))
+            }
+            _ => {
+                let why = format!("osd.{osd} was restarted and is not up");
+                let words = is_aloud.then(|| self.last_words(osd, host, &log)).flatten();
+                let Some(LastWords { runs, words }) = words else { return Err(why) };
+                let why = if words.is_empty() { why } else { format!("{why}. Its log: {words}") };
+                // One that systemd is about to start once more has no process for a moment.
+                if !runs && was_gone {
+                    return Ok(Err(format!("{why}. No process of it runs on {host}")));
+                }
+                was_gone = !runs;
+                Err(why)
+            }
+        })?
+    }
+
+    /// The log of an OSD that runs, as its process names it; empty: it has none, or does not answer.
+    fn log_of(&self, osd: i64) -> String {
+        let mut order = command("config get");
+        order["var"] = json!("log_file");
+        let said = ask(self.client, Recipient::Osd(osd as u32), &order).unwrap_or_default();
+        said["log_file"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn last_words(&self, osd: i64, host: &str, log: &str) -> Option<LastWords> {
+        let found = self.hosts.order(host, order(osd, log)).ok()?;
+        found.into_iter().next().map(LastWords::of)
     }
 
     fn is_by_command(&self) -> bool {
@@ -159,23 +188,35 @@ impl Restarts<'_> {
     ///
     /// # Errors
     /// If it is not after the patience; what is wrong.
-    pub fn wait_until_clean(&self) -> Result<(), String> {
-        self.wait_for(|| match Health::ask(self.client)?.complaint(self.accepted) {
+    pub fn wait_until_clean(&self, watch: &dyn Watch) -> Result<(), String> {
+        self.wait_for(watch, |_| match Health::ask(self.client)?.complaint(self.accepted) {
             Some(why) => Err(why),
             None => Ok(()),
         })
     }
 
-    fn wait_for<T>(&self, mut is_so: impl FnMut() -> Result<T, String>) -> Result<T, String> {
-        let deadline = Instant::now() + self.patience;
+    /// Waits until `is_so`, and says from time to time why it is not. The look before such words is told so.
+    fn wait_for<T>(
+        &self,
+        watch: &dyn Watch,
+        mut is_so: impl FnMut(bool) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let begun = Instant::now();
+        let mut aloud = begun + ALOUD;
         loop {
-            match is_so() {
+            let is_late = begun.elapsed() >= self.patience;
+            let is_aloud = is_late || Instant::now() >= aloud;
+            let (seconds, patience) = (begun.elapsed().as_secs(), self.patience.as_secs());
+            match is_so(is_aloud) {
                 Ok(it) => return Ok(it),
-                Err(why) if Instant::now() >= deadline => {
-                    return Err(format!("{why}, after {} s (--patience)", self.patience.as_secs()));
+                Err(why) if is_late => return Err(format!("{why}, after {patience} s (--patience)")),
+                Err(why) if is_aloud => {
+                    watch.say(&format!("{why} ({seconds} s of {patience} s)"));
+                    aloud = Instant::now() + ALOUD;
                 }
-                Err(_) => std::thread::sleep(BETWEEN),
+                Err(_) => {}
             }
+            std::thread::sleep(BETWEEN);
         }
     }
 

@@ -10,18 +10,11 @@ use super::restart::Restarts;
 use super::scheduler;
 use super::shared::{self, State};
 use super::step::{Chosen, Step, place};
+use super::watch::Watch;
 use crate::facts::Facts;
 use crate::rules::Target;
 use std::collections::BTreeSet;
 use std::path::Path;
-
-/// Whoever watches a run.
-pub trait Watch: std::fmt::Debug {
-    /// Says what is done.
-    fn say(&self, words: &str);
-    /// True once the run is to stop before its next step.
-    fn is_interrupted(&self) -> bool;
-}
 
 /// The steps of what was chosen, with what is there now.
 ///
@@ -300,7 +293,7 @@ pub(super) fn restart_all(
         let host = known.map_or("", |it| it.host.as_str());
         let unit = known.and_then(|it| it.unit.as_deref());
         watch.say(&format!("osd.{osd} on {host}: restart {} of {}, once it may stop", count + 1, osds.len()));
-        restarts.wait_until_ok(*osd)?;
+        restarts.wait_until_ok(*osd, watch)?;
         // That may have been long.
         go_on(lock, watch)?;
         let seen = restarts.look(*osd)?;
@@ -311,8 +304,8 @@ pub(super) fn restart_all(
         }
         let restarted = note(Entry::Restarting(*osd))
             .and_then(|()| lock.check())
-            .and_then(|()| restarts.restart(*osd, host, unit))
-            .and_then(|()| restarts.wait_until_clean());
+            .and_then(|()| restarts.restart(*osd, host, unit, watch))
+            .and_then(|()| restarts.wait_until_clean(watch));
         let ended = if is_ours {
             restarts.end_noout(*osd).and_then(|()| note(Entry::NooutEnded(*osd)))
         } else {

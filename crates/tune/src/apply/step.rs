@@ -1,7 +1,8 @@
 //! The steps of a run: changes of a plan that this program can make and take back, each with what was there before.
 
 use super::value::Value;
-use crate::facts::Facts;
+use crate::facts::{Facts, Osd};
+use crate::gather::units::by_package;
 use crate::plan::{Change, Now, Plan, Proposal, is_of};
 use crate::rules::{Acts, Observe, OptionTable, Preset, Risk, Target};
 use serde::{Deserialize, Serialize};
@@ -49,7 +50,9 @@ pub fn place(change: &Change) -> String {
     let Change { target, who, key, .. } = change;
     match target {
         Target::File => format!("{key} in Ceph's file on {who}"),
-        Target::Sysctl | Target::Sysfs | Target::Affinity | Target::Nic => format!("{key} on {who}"),
+        Target::Sysctl | Target::Sysfs | Target::Affinity | Target::Nic | Target::Env => {
+            format!("{key} on {who}")
+        }
         Target::Unit => format!("the drop-in of {key} on {who}"),
         Target::Pool => format!("{key} of the pool {who}"),
         Target::Daemon => format!("a new start of {who}, for {key}"),
@@ -147,7 +150,8 @@ pub fn choose(plan: &Plan, facts: &Facts, choice: &Choice) -> Result<(Vec<Chosen
                 continue;
             }
             let taken = same.map(|it| format!("{} sets it already", it.rule));
-            match why_by_hand(change).or(late).map(str::to_owned).or(taken) {
+            match why_by_hand(change).or(late).map(str::to_owned).or_else(|| no_unit(change, facts)).or(taken)
+            {
                 Some(why) => by_hand.push(ByHand { rule: one.rule, change: one.change, why }),
                 None => chosen.push(one),
             }
@@ -252,7 +256,8 @@ fn why_by_hand(change: &Change) -> Option<&'static str> {
             | Target::Sysfs
             | Target::Daemon
             | Target::Affinity
-            | Target::Nic,
+            | Target::Nic
+            | Target::Env,
             _,
         ) => None,
         (Target::Unit, key) if key.ends_with(".service") => None,
@@ -264,33 +269,50 @@ fn why_by_hand(change: &Change) -> Option<&'static str> {
         (Target::Pool, _) => None,
         (Target::Image, _) => Some("it is set with 'rbd config image set'"),
         (Target::Cas, _) => Some("it is set with 'casadm' or 'loligo param set'"),
-        (Target::Env, _) => Some("it is set in a drop-in: 'systemctl edit'"),
     }
+}
+
+/// The reason why the environment of an OSD is left to a person: Ceph's packages do not run it.
+fn no_unit(change: &Change, facts: &Facts) -> Option<String> {
+    let osd = facts.osds.iter().find(|osd| change.target == Target::Env && is_variable_of(change, osd))?;
+    match osd.unit.as_deref().unwrap_or_default() {
+        "" => Some(format!("no unit of systemd runs osd.{}: it is set where its process is started", osd.id)),
+        unit if unit == by_package(osd.id) => None,
+        _ => Some(
+            "its container has an environment of its own: 'extra_container_args' of the service's specification, by 'ceph orch apply'"
+                .to_owned(),
+        ),
+    }
+}
+
+/// True if a variable is one of this OSD.
+fn is_variable_of(change: &Change, osd: &Osd) -> bool {
+    let of = change.key.split_once('/').and_then(|(of, _)| of.strip_prefix("osd."));
+    osd.host == change.who && of == Some(osd.id.to_string().as_str())
 }
 
 /// The OSDs that read the value only as they start.
 fn restarts(change: &Change, risk: Risk, facts: &Facts) -> Vec<i64> {
     let osds = facts.osds.iter();
-    let of_file = change.target == Target::File;
     let ids: BTreeSet<i64> = match change.target {
         Target::File => osds.filter(|osd| osd.host == change.who).map(|osd| osd.id).collect(),
         Target::Config | Target::Daemon => {
             osds.filter(|osd| is_of(osd, &change.who)).map(|osd| osd.id).collect()
         }
+        Target::Env => osds.filter(|osd| is_variable_of(change, osd)).map(|osd| osd.id).collect(),
         // What a daemon believes of its disk it has looked at as it started.
         Target::Sysfs | Target::Sysctl if risk == Risk::Restart => {
             osds.filter(|osd| osd.host == change.who).map(|osd| osd.id).collect()
         }
         _ => BTreeSet::new(),
     };
-    let is_late = of_file || risk == Risk::Restart;
+    let is_late = matches!(change.target, Target::File | Target::Env) || risk == Risk::Restart;
     if is_late { ids.into_iter().collect() } else { Vec::new() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Osd;
     use crate::plan::Now;
     use crate::rules::Observe;
 

@@ -116,6 +116,8 @@ pub struct Osd {
     pub unit: Option<String>,
     /// This program's drop-in of that unit; empty: there is none.
     pub drop_in: Option<String>,
+    /// The variables of its environment that rules set; one that is not among them is not set.
+    pub environment: Option<BTreeMap<String, String>>,
     /// Processors that its threads may use, by group.
     pub allowed: BTreeMap<String, String>,
     /// Its part of its host's processors.

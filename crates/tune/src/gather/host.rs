@@ -1,5 +1,6 @@
 //! Facts of one host, read from the files of its kernel. The folder of those files may be a recorded tree of another machine.
 
+use super::environment::TCMALLOCS;
 use super::lists::{chosen, numbers};
 use super::processes::{self, LIBRARIES, OsdProcess};
 use super::stack::Stack;
@@ -205,11 +206,11 @@ fn others(files: &HostFiles) -> Option<i64> {
 fn tcmalloc(files: &HostFiles) -> Option<String> {
     const FOLDERS: [&str; 4] =
         ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    let names =
+    let mut all =
         FOLDERS.iter().flat_map(|folder| files.names(folder).into_iter().map(move |name| (folder, name)));
-    let mut libraries = names.filter(|(_, name)| name.starts_with("libtcmalloc") && name.contains(".so"));
-    let found = libraries.next().map(|(folder, name)| format!("{folder}/{name}"));
-    files.has("/usr/lib").then(|| found.unwrap_or_default())
+    let found = all.find(|(_, name)| TCMALLOCS.iter().any(|of| name.starts_with(of)));
+    let path = found.map(|(folder, name)| format!("{folder}/{name}"));
+    files.has("/usr/lib").then(|| path.unwrap_or_default())
 }
 
 /// Ticks of all processors since the start: those that were busy, and all.

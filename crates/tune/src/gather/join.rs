@@ -121,7 +121,7 @@ fn enter(osd: &mut Osd, process: OsdProcess) {
     (osd.rss, osd.threads, osd.liburing) = (process.rss, process.threads, process.liburing);
     (osd.cgroup_limit, osd.cpu_limit) = (process.cgroup_limit, process.cpu_limit);
     (osd.unit, osd.drop_in) = (Some(process.unit), Some(process.drop_in));
-    osd.allowed = process.allowed;
+    (osd.allowed, osd.environment) = (process.allowed, process.environment);
     (osd.cache, osd.plugins) = (process.cache, process.plugins);
     (osd.log_errors, osd.sharding) = (process.log_errors, process.sharding);
     // The OSD's own word ends at a logical volume or a file.

@@ -4,7 +4,7 @@ use loligo_block::host_files::HostFiles;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes at the end of a log that are looked at.
 const TAIL: u64 = 16 << 20;
@@ -20,6 +20,13 @@ const FAILURES: [&str; 5] = [
     "omap_iterator",
     "Not enough space",
 ];
+
+/// Failures of the last start that are shown.
+const SHOWN: usize = 3;
+/// Parts of lines on an end by the program's own hand.
+const FATAL: [&str; 3] = ["FAILED ceph_assert", "*** Caught signal", "ceph_abort"];
+/// Parts of errors that each OSD writes as it starts, on 16 to 20.
+const USUAL: [&str; 3] = ["Falling back to public interface", "log_to_monitors", "set_numa_affinity"];
 
 /// The view of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,12 +47,44 @@ pub(super) fn look(files: &HostFiles, pid: &str) -> Option<OsdLog> {
     Some(read(&text))
 }
 
+/// Failures that the log at `path` tells of since the last start, the last ones last, in words of one line; empty: none.
+pub(crate) fn last_words(path: &Path) -> String {
+    tail(path).map(|text| failures(&text)).unwrap_or_default()
+}
+
+fn failures(text: &str) -> String {
+    let mut all: Vec<String> = since_start(text).1.lines().filter_map(failure).collect();
+    all.dedup();
+    all.drain(..all.len().saturating_sub(SHOWN));
+    all.join("; ")
+}
+
+/// A line of an error or of an assertion, without its time and thread.
+fn failure(line: &str) -> Option<String> {
+    let mut parts = line.splitn(4, char::is_whitespace).skip(2);
+    let words = match (parts.next(), parts.next()) {
+        (Some("-1"), Some(rest)) => rest,
+        _ if FATAL.iter().any(|part| line.contains(part)) => line,
+        _ => return None,
+    };
+    let is_usual = USUAL.iter().any(|part| words.contains(part));
+    let words: String =
+        words.replace("\u{1b}[0;31m", "").replace("\u{1b}[0m", "").chars().take(WIDTH).collect();
+    Some(words.trim().to_owned()).filter(|it| !is_usual && !it.is_empty())
+}
+
+/// The text from the last start on; and whether there is one in it.
+fn since_start(text: &str) -> (bool, &str) {
+    let start = text.rmatch_indices(", process ceph-osd, pid").next().map(|(at, _)| at);
+    (start.is_some(), &text[start.unwrap_or(0)..])
+}
+
 /// RocksDB has a log in the store beside it.
 fn is_of_osd(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains("osd"))
 }
 
-fn tail(path: &PathBuf) -> Option<String> {
+fn tail(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
@@ -55,8 +94,7 @@ fn tail(path: &PathBuf) -> Option<String> {
 }
 
 fn read(text: &str) -> OsdLog {
-    let start = text.rmatch_indices(", process ceph-osd, pid").next().map(|(at, _)| at);
-    let since = &text[start.unwrap_or(0)..];
+    let (has_start, since) = since_start(text);
     let is_failure = |line: &&str| FAILURES.iter().any(|part| line.contains(part));
     let errors = since.lines().filter(is_failure).take(LINES);
     let mut families = BTreeSet::new();
@@ -64,7 +102,7 @@ fn read(text: &str) -> OsdLog {
         let name = line.split_once("Options for column family [").and_then(|(_, rest)| rest.split_once(']'));
         families.extend(name.map(|(name, _)| name));
     }
-    let is_known = start.is_some() && families.remove("default");
+    let is_known = has_start && families.remove("default");
     OsdLog {
         errors: errors.map(|line| line.chars().take(WIDTH).collect()).collect(),
         sharding: is_known.then(|| families.into_iter().collect::<Vec<_>>().join(" ")),
@@ -81,6 +119,23 @@ mod tests {
         format!(
             "2026-11-29  4 rocksdb: [column_family.cc:597] --------------- Options for column family [{name}]:\n"
         )
+    }
+
+    #[test]
+    fn the_reasons_of_an_end_are_the_errors_of_the_last_start() {
+        let error = |words: &str| format!("2026-11-29T18:31:17.122+0000 7f00d928d1c0 -1 {words}\n");
+        let usual =
+            error("Falling back to public interface") + &error("osd.0 12 log_to_monitors {default=true}");
+        let range = "bluestore(/x) _set_cache_sizes bluestore_cache_meta_ratio (2) must be in range [0,1.0]";
+        let end = "\u{1b}[0;31m ** ERROR: osd init failed: (22) Invalid argument\u{1b}[0m";
+        let old = format!("{START}{}", error("an older end"));
+        let text =
+            [old.as_str(), START, &usual, &error(range).repeat(3), "2026 7f  1 osd.0 fine\n", &error(end)]
+                .concat();
+        assert_eq!(failures(&text), format!("{range}; ** ERROR: osd init failed: (22) Invalid argument"));
+        let assertion = "./src/os/bluestore/X.cc: 1234: FAILED ceph_assert(size > 0)";
+        assert_eq!(failures(&format!("{START}{usual}{assertion}\n")), assertion);
+        assert_eq!(failures(&format!("{old}{START}{usual}")), "");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::threads::{allowed, devices, look as look_at};
 use super::units;
-use super::{cgroup, osd_log, pids};
+use super::{cgroup, environment, osd_log, pids};
 use crate::facts::{Behind, Plugins};
 use loligo_block::host_files::HostFiles;
 use loligo_block::mounts::{self, Mount};
@@ -59,6 +59,8 @@ pub struct OsdProcess {
     pub device: Option<String>,
     /// Plugins in the folder of libraries that it sees.
     pub plugins: Option<Plugins>,
+    /// The variables of its environment that rules set.
+    pub environment: Option<BTreeMap<String, String>>,
     /// Lines of its log since its start that tell of a failure.
     pub log_errors: Option<Vec<String>>,
     /// Column families of its RocksDB; empty: one.
@@ -105,6 +107,7 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     let log = osd_log::look(files, pid);
     Some(OsdProcess {
         plugins: plugins(files, pid),
+        environment: environment::of(files, pid),
         log_errors: log.as_ref().map(|log| log.errors.clone()),
         sharding: log.and_then(|log| log.sharding),
         id,
@@ -125,12 +128,26 @@ fn one(files: &HostFiles, pid: &str) -> Option<OsdProcess> {
     })
 }
 
-/// The processes of an OSD of this number, each with its cluster.
-pub(crate) fn of_osd(files: &HostFiles, id: i64) -> Vec<(String, String)> {
+/// The process of an OSD that this unit of systemd runs.
+pub(crate) fn of_unit(files: &HostFiles, unit: &str) -> Option<String> {
+    pids::of(files, &[PROGRAM]).into_iter().find(|pid| units::runs(files, unit, pid))
+}
+
+/// True if a process of an OSD of this number runs, of whatever cluster.
+pub(crate) fn has_osd(files: &HostFiles, id: i64) -> bool {
+    !numbered(files, id).is_empty()
+}
+
+fn numbered(files: &HostFiles, id: i64) -> Vec<String> {
     let is_it = |pid: &String| {
         files.read(format!("/proc/{pid}/cmdline")).and_then(|words| number(&words)) == Some(id)
     };
-    let pids = pids::of(files, &[PROGRAM]).into_iter().filter(is_it);
+    pids::of(files, &[PROGRAM]).into_iter().filter(is_it).collect()
+}
+
+/// The processes of an OSD of this number, each with its cluster.
+pub(crate) fn of_osd(files: &HostFiles, id: i64) -> Vec<(String, String)> {
+    let pids = numbered(files, id).into_iter();
     let fsid = |pid: &str| seen(files, pid, &folder(files, pid)?.join("ceph_fsid"));
     pids.filter_map(|pid| Some((fsid(&pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
 }

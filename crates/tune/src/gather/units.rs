@@ -19,7 +19,17 @@ const UNITS: [&str; 4] = [
 
 /// True if [`HOOK`] is installed.
 pub(crate) fn has_hook(files: &HostFiles) -> bool {
-    UNITS.iter().any(|folder| files.has(format!("{folder}/{HOOK}")))
+    has_unit(files, HOOK)
+}
+
+/// True if a unit is installed.
+pub(crate) fn has_unit(files: &HostFiles, name: &str) -> bool {
+    UNITS.iter().any(|folder| files.has(format!("{folder}/{name}")))
+}
+
+/// The unit of an OSD by Ceph's packages. A unit of cephadm runs a container, whose environment is not the unit's.
+pub(crate) fn by_package(osd: i64) -> String {
+    format!("ceph-osd@{osd}.service")
 }
 
 /// True if this is the name of a service of systemd. Such a name is safe within quotes of a shell, and as a file.
@@ -51,7 +61,7 @@ pub(crate) fn drop_in_text(daemon: &str, cpus: Option<&Cpus>, node: Option<i64>)
 
 /// The unit of a process whose name is one of an OSD's; nothing: none runs it.
 pub(super) fn of_osd(files: &HostFiles, pid: &str, id: i64, fsid: &str) -> Option<String> {
-    let by_package = format!("ceph-osd@{id}.service");
+    let by_package = by_package(id);
     let by_cephadm = format!("ceph-{fsid}@osd.{id}.service");
     let found = units(files, pid).into_iter().find(|unit| *unit == by_package || *unit == by_cephadm);
     // Docker runs a container beside its unit.
@@ -62,6 +72,11 @@ pub(super) fn of_osd(files: &HostFiles, pid: &str, id: i64, fsid: &str) -> Optio
 /// The unit of loligod, if it runs this process.
 pub(super) fn of_loligod(files: &HostFiles, pid: &str) -> Option<String> {
     units(files, pid).into_iter().find(|unit| unit == "loligod.service")
+}
+
+/// True if this unit runs a process.
+pub(super) fn runs(files: &HostFiles, unit: &str, pid: &str) -> bool {
+    units(files, pid).iter().any(|it| it == unit)
 }
 
 /// Units in the path of a process's control group.

@@ -47,6 +47,7 @@ pub(super) fn now(facts: &Facts, target: Target, who: &str, key: &str) -> Option
         }
         Target::Affinity => Some(Now { set: bound(facts, who, key), runs: Vec::new() }),
         Target::Nic => Some(Now { set: Some(of_nic(facts, who, key)?), runs: Vec::new() }),
+        Target::Env => Some(Now { set: variable(facts, who, key)?, runs: Vec::new() }),
         Target::Unit => Some(Now { set: drop_in(facts, who, key), runs: Vec::new() }),
         _ => None,
     }
@@ -79,6 +80,13 @@ fn of_nic(facts: &Facts, host: &str, key: &str) -> Option<String> {
         "rx_usecs" => nic.rx_usecs.map(|it| it.to_string()),
         _ => None,
     }
+}
+
+/// A variable in the environment of an OSD of a host; nothing: it cannot be told.
+fn variable(facts: &Facts, host: &str, key: &str) -> Option<Option<String>> {
+    let (of, name) = key.split_once('/')?;
+    let osd = facts.osds.iter().find(|osd| osd.host == host && of == format!("osd.{}", osd.id))?;
+    Some(osd.environment.as_ref()?.get(name).cloned())
 }
 
 /// This program's drop-in of a unit of a host.

@@ -1,0 +1,9 @@
+//! Whoever watches what is done.
+
+/// Whoever watches a run.
+pub trait Watch: std::fmt::Debug {
+    /// Says what is done.
+    fn say(&self, words: &str);
+    /// True once the run is to stop before its next step.
+    fn is_interrupted(&self) -> bool;
+}
