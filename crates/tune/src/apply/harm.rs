@@ -1,4 +1,4 @@
-//! Values that the cluster takes and that stop work. Each is certain, by the source of Ceph or by a run on 16.2.15.
+//! Values that the cluster takes and that stop work. Each was run on 16.2.15 (docs/results/2026-11-29-values-that-stop-work.md).
 
 /// An option, the least value with which work goes on, and the harm of a smaller one.
 struct Least {
@@ -12,18 +12,25 @@ const fn least(option: &'static str, least: f64, why: &'static str) -> Least {
 }
 
 const NO_RECOVERY: &str = "OSDs of that kind recover nothing, unless osd_recovery_max_active is set";
-const NO_SHARD: &str = "the OSD has no shard for its requests, and ends as it starts";
-const NO_THREAD: &str = "no thread serves the requests of the OSD, and it does not come up";
+const NO_SHARD: &str = "the OSD has no shard for its requests, and does not come up";
+const NO_THREAD: &str = "no thread serves the requests of the OSD";
 
 /// 0 stands for "by the kind of disk" in `osd_recovery_max_active`, `osd_op_num_shards` and `osd_op_num_threads_per_shard`, and for "no
 /// limit" in throttles (`osd_client_message_cap`): those are no harm, and are not here.
-const LEAST: [Least; 12] = [
+const LEAST: [Least; 14] = [
     // AsyncReserver grants while fewer than max_allowed are in progress.
     least("osd_max_backfills", 1.0, "no placement group is recovered or backfilled"),
     least("osd_max_trimming_pgs", 1.0, "removed snapshots are never trimmed, and keep their space"),
     // OSDService::_recover_now starts nothing once the active ones reach OSD::get_recovery_max_active.
     least("osd_recovery_max_active_hdd", 1.0, NO_RECOVERY),
     least("osd_recovery_max_active_ssd", 1.0, NO_RECOVERY),
+    // OSDService::_maybe_queue_recovery hands so many to each placement group, and a push has so many bytes.
+    least(
+        "osd_recovery_max_single_start",
+        1.0,
+        "nothing is recovered, also after it was put back, until OSDs restart",
+    ),
+    least("osd_recovery_max_chunk", 1.0, "nothing is recovered: a push has no bytes"),
     // ScrubResources: a scrub begins while fewer than osd_max_scrubs are under way.
     least("osd_max_scrubs", 1.0, "nothing is scrubbed any more, and damage is not found"),
     // OSD::get_num_op_shards and get_num_op_threads.
@@ -56,6 +63,7 @@ mod tests {
             ("osd_recovery_max_active_ssd", "0"),
             ("osd_op_num_shards", "-1"),
             ("osd_op_num_shards_hdd", "0"),
+            ("osd_recovery_max_chunk", "0"),
             ("osd_max_object_size", "4194303"),
         ] {
             assert!(harm(option, value).is_some(), "{option}={value}");

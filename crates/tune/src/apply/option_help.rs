@@ -9,9 +9,16 @@ use serde_json::json;
 
 /// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
 const DECIMALS: usize = 6;
-/// Services that are clients: an option of these alone is used by no OSD.
-const CLIENTS: [&str; 7] =
-    ["rbd", "rbd-mirror", "immutable-object-cache", "rgw", "mds_client", "cephfs-mirror", "ceph-exporter"];
+/// Services that are clients, as releases spell them: an option of these alone is used by no OSD.
+const CLIENTS: [&str; 7] = [
+    "rbd",
+    "rbd-mirror",
+    "immutable-object-cache",
+    "immutable-objet-cache",
+    "rgw",
+    "mds_client",
+    "cephfs-mirror",
+];
 /// Powers of 1024, by the letter that stands for them.
 const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
 
