@@ -4,10 +4,13 @@
 
 use loligo_tests::lab::{Lab, good, refused};
 use loligo_tests::server::program;
-use loligo_tests::skip::{cluster, is_long, pairs, skip};
+use loligo_tests::skip::{cluster, installed, is_long, pairs, skip};
 use loligo_tests::ssh::Host;
+use rustix::thread::LinkNameSpaceType;
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -157,6 +160,64 @@ fn an_mtu_stays_only_if_packets_of_its_size_pass() {
     assert!(why.contains("another interface has this name now"), "{why}");
     assert_eq!(spaces.now("v0/mtu"), "2000");
     assert!(spaces.order("v1/mtu", None, None).expect_err("there is none").contains("no interface v1"));
+}
+
+/// Runs `work` in one of the spaces.
+fn inside<T: Send>(space: &str, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let entered = scope.spawn(|| {
+            let file = std::fs::File::open(format!("/run/netns/{space}")).expect("a name space");
+            rustix::thread::move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .expect("entered");
+            work()
+        });
+        entered.join().expect("it ends")
+    })
+}
+
+/// A connection of `a` to a port of `b`, both ends.
+fn connection(spaces: &Spaces, port: u16) -> [TcpStream; 2] {
+    let to = ("10.77.0.2", port);
+    let listener = inside(&spaces.name("b"), || TcpListener::bind(to).expect("a port"));
+    let own = inside(&spaces.name("a"), || TcpStream::connect(to).expect("connected"));
+    let other = listener.accept().expect("connected").0;
+    [own, other]
+}
+
+/// True if `a` gets as many bytes as many packets hold from `b` within a second.
+fn carries([own, other]: &mut [TcpStream; 2]) -> std::io::Result<bool> {
+    own.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+    other.write_all(&[7; 32 << 10])?;
+    match own.read_exact(&mut [0; 32 << 10]) {
+        Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+        said => said.map(|()| true),
+    }
+}
+
+#[test]
+fn connections_for_larger_packets_end_with_their_mtu() {
+    if !installed("ss") {
+        return skip("connections by an interface", "ss is missing: apt-get install iproute2");
+    }
+    let Some(spaces) = Spaces::new("connections by an interface") else { return };
+    let before = spaces.look("v0/mtu");
+    let mut early = connection(&spaces, 6800);
+    spaces.ip("b", "link set v0 mtu 9000");
+    spaces.attempt("v0/mtu", "9000", 9000).expect("it stays");
+    let mut late = connection(&spaces, 6801);
+    let mut others = connection(&spaces, 22222);
+    for each in [&mut early, &mut late, &mut others] {
+        assert!(carries(each).expect("it is there"));
+    }
+    spaces.put("v0/mtu", &before).expect("put back");
+    assert!(carries(&mut early).expect("it is there"), "one from before the change goes on");
+    let why = carries(&mut late).expect_err("it has ended: its owner connects anew");
+    assert!(
+        matches!(why.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::ConnectionAborted),
+        "{why}"
+    );
+    carries(&mut others).expect("one that is not Ceph's is left");
+    assert!(carries(&mut connection(&spaces, 6802)).expect("it is there"));
 }
 
 /// A switch with ports `ta`, `tb` and `tc` that carry 9000 bytes, and hosts `a`, `b` and `c` at them: 10.78.0.1 to 10.78.0.3.

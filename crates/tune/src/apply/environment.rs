@@ -112,7 +112,11 @@ impl<'a> Variable<'a> {
         if is_live(self.host) { read_anew() } else { Ok(()) }
     }
 
+    /// Its lines as systemd has them: without the drop-in they count for nothing.
     fn read(&self) -> Result<Vec<String>, String> {
+        if !std::fs::read_to_string(&self.drop_in).is_ok_and(|text| text == self.text) {
+            return Ok(Vec::new());
+        }
         match std::fs::read_to_string(&self.lines) {
             Ok(text) => Ok(text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()),
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -199,6 +203,12 @@ mod tests {
         assert_eq!(of(preload, None).value.now.as_deref(), Some(LIBRARY));
         of(preload, Some(Value::default()));
         assert!(!folder.exists(), "nothing is left");
+        // Somebody takes the drop-in away: its lines are without effect, and do not come back with another.
+        of(preload, plain(LIBRARY));
+        std::fs::remove_file(folder.join("60-loligo-tune-environment.conf")).expect("removed");
+        assert_eq!(of(preload, None).value.now, None);
+        of(cache, plain("134217728"));
+        assert!(!text("loligo-tune.environment").contains("LD_PRELOAD"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod affinity;
 mod again;
 mod allowed;
 mod by_copy;
+mod connections;
 mod disk;
 mod drift;
 mod drop_in;

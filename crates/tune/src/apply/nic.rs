@@ -1,6 +1,7 @@
 //! Values of a network interface on a host: of the kernel and of its driver. Each is put, read back, and taken back at once if the
 //! interface does not carry packets with it.
 
+use super::connections::end_larger;
 use super::frames::{self, Frame, Way};
 use super::interface::{self, Interface};
 use super::rps::{Steering, mask, of_mask};
@@ -239,7 +240,11 @@ impl Nic {
             self.set(host, from, to)?;
             interface::wait_until_up(host, &up, deadline)?;
             others.iter().try_for_each(|(other, value)| other.restore(host, value))?;
-            interface::wait_until_up(host, &up, deadline)
+            interface::wait_until_up(host, &up, deadline)?;
+            if let Some(mtu) = number(to).filter(|mtu| is_mtu && Some(*mtu) < number(from)) {
+                end_larger(host, &nics, mtu);
+            }
+            Ok(())
         };
         let tried = change(&before, value).and_then(|()| {
             let is = self.look(host)?;
