@@ -8,11 +8,11 @@ use loligo_client::outcome::Ended;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_tune::apply::Health;
-use loligo_tune::counted;
 use loligo_tune::facts::{Facts, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::gather::remote::Remote;
 use loligo_tune::measure::{self, Bench};
+use loligo_tune::{counted, is_or_are};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, IsTerminal as _};
 
@@ -116,9 +116,11 @@ fn price(disks: usize, osds: usize) -> String {
     let seconds = SECONDS_OF_A_DISK * disks as u64 + Bench::seconds_of_an_osd() * osds as u64;
     let written = Bench::GIB_OF_AN_OSD * osds as f64;
     format!(
-        "read: {}; written: {written:.1} GiB by {}, one after the other, with empty caches: {} at most",
+        "{} {} read, and {} {} {written:.1} GiB, one after the other, with empty caches: {} at most",
         counted(disks, "disk"),
+        is_or_are(disks),
         counted(osds, "OSD"),
+        if osds == 1 { "writes" } else { "write" },
         counted(seconds.div_ceil(60) as usize, "minute")
     )
 }
