@@ -241,6 +241,12 @@ fn a_host_alone_is_looked_at_and_an_unknown_rule_refused() {
     assert!(seen["hosts"][0]["cpus"].as_array().is_some_and(|all| !all.is_empty()), "{}", seen["hosts"]);
     let refused = tune(&["explain", "XX-99"]);
     assert_eq!(refused.status.code(), Some(2));
+    for (args, meant) in
+        [(["explain", "MEM01"], "MEM-01"), (["presets", "article-bluestor"], "article-bluestore")]
+    {
+        let said = String::from_utf8_lossy(&tune(&args).stderr).into_owned();
+        assert!(said.contains(&format!("(did you mean {meant}?)")), "{said}");
+    }
     let one = json(tune(&["explain", "mem-01", "--json"]));
     assert_eq!(one["id"], "MEM-01");
     let all = json(tune(&["explain", "--json"]));

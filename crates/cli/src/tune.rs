@@ -4,6 +4,7 @@ mod apply;
 mod arrives;
 mod by_name;
 mod from;
+mod given;
 mod history;
 mod measure;
 mod of_lab;
@@ -19,8 +20,10 @@ use crate::outcome::show;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use from::{From, PurposeArgs, connect, gather, gather_from, read, this_host};
+use given::Given;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_log::out;
+use loligo_tune::did_you_mean;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
 use std::net::IpAddr;
@@ -142,9 +145,34 @@ struct PresetsArgs {
     json: bool,
 }
 
+impl Command {
+    /// The options that commands of its messages need as well.
+    fn given(&self) -> Given {
+        match self {
+            Command::Facts(a) => Given::new(&a.from),
+            Command::Plan(a) => Given::new(&a.from),
+            Command::Partition(a) => Given::new(&a.from),
+            Command::Apply(apply::ApplyArgs { common, .. })
+            | Command::Verify(verify::VerifyArgs { common, .. })
+            | Command::Search(search::SearchArgs { common, .. }) => common.given(),
+            Command::Rollback(a) => a.given(),
+            Command::History(a) => Given::new(&a.from).with_state(a.state.as_deref()),
+            Command::Watch(a) => Given::new(&a.from).with_state(a.state.as_deref()),
+            Command::Explain(_) | Command::Presets(_) | Command::Threads(_) | Command::OnHost(_) => {
+                Given::default()
+            }
+        }
+    }
+}
+
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    match args.command {
+    let given = args.command.given();
+    run_one(args.command).map_err(|why| given.complete_error(why))
+}
+
+fn run_one(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Facts(a) => facts(&a),
         Command::Plan(a) => plan(&a),
         Command::Partition(a) => partition::partition(&a),
@@ -198,7 +226,10 @@ fn explain(a: &ExplainArgs) -> Result<()> {
     let Some(rule) = rules.find(id).map(|it| &it.rule) else {
         bail!(Ended::with(
             Outcome::Usage,
-            format!("there is no rule {id}: 'loligo tune explain' lists them")
+            format!(
+                "there is no rule {id}{}: 'loligo tune explain' lists them",
+                did_you_mean(id, rules.iter().map(|it| &it.rule.id))
+            )
         ));
     };
     show(a.json, rule, || out!("{}", text::rule(rule)))
@@ -213,7 +244,8 @@ fn presets(a: &PresetsArgs) -> Result<()> {
         return show(a.json, &all, || all.iter().for_each(|it| out!("{:<18} {}\n", it.name, it.title)));
     };
     let Some(preset) = all.iter().find(|it| it.name == *name) else {
-        let why = format!("there is no preset {name}: 'loligo tune presets' lists them");
+        let meant = did_you_mean(name, all.iter().map(|it| &it.name));
+        let why = format!("there is no preset {name}{meant}: 'loligo tune presets' lists them");
         bail!(Ended::with(Outcome::Usage, why));
     };
     show(a.json, preset, || out!("{}", text::preset(preset)))

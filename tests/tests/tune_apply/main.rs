@@ -1,5 +1,6 @@
 //! `loligo tune apply` and `rollback` on a real cluster: effects are seen, and a run that is cut anywhere is taken back whole.
 
+mod by_name;
 mod copy;
 mod faults;
 mod gone;
@@ -172,7 +173,7 @@ fn a_run_that_is_killed_anywhere_is_taken_back_whole() {
         assert_ne!(site.last_run()["state"], "applied", "after {lines} lines");
         if lines == 0 {
             let said = refused(&site.tune(&["apply", "--yes"]));
-            assert!(said.contains("was cut in the middle"), "{said}");
+            assert!(said.contains("was cut in the middle") && said.contains(" --state "), "{said}");
         }
         // Taking back is cut as well, once in a while.
         if lines % 3 == 0 {

@@ -1,9 +1,10 @@
 //! A change is proved or refuted by runs of both sides.
 
+use super::by_name;
 use super::site::{Site, cut_after};
 use loligo_tests::lab::{good, refused};
 use loligo_tests::skip::{installed, is_long, skip};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn a_planted_effect_is_seen_and_all_is_as_before() {
@@ -23,6 +24,7 @@ fn a_planted_effect_is_seen_and_all_is_as_before() {
     assert!(said.contains("WHO:NAME=VALUE"), "{said}");
     let said = refused(&site.tune(&verify(&["--set", "osd:osd_max_backfills=many", "--yes"])));
     assert!(said.contains("it takes a whole number"), "{said}");
+    by_name::values_that_serve_nobody_are_refused(&site);
     a_refused_value_leaves_nothing_to_take_back(&site);
     assert_eq!(site.dump(), before);
 
@@ -47,7 +49,7 @@ fn a_planted_effect_is_seen_and_all_is_as_before() {
 
     // One that is killed leaves one arm in place until it is taken back.
     assert!(cut_after(&site, &verify(&limit), 6), "it was over too soon");
-    assert_eq!(site.last_run()["state"], "applying");
+    assert_eq!((&site.last_run()["state"], &site.last_run()["kind"]), (&json!("applying"), &json!("verify")));
     let back = String::from_utf8_lossy(&good(site.tune(&["rollback"])).stdout).into_owned();
     assert_eq!(site.dump(), before);
     let (_, mend) = back.split_once("'rbd rm ").expect("its image is named");

@@ -24,10 +24,18 @@ impl<'a, 'b> Ladder<'a, 'b> {
     pub fn new(sides: &'a mut Sides<'b>, counts: &[usize]) -> Ladder<'a, 'b> {
         Ladder { sides, counts: [&[0], counts].concat() }
     }
+
+    /// The number of the first steps that an arm has.
+    ///
+    /// # Panics
+    /// If there is no such arm.
+    pub fn count(&self, arm: usize) -> usize {
+        self.counts[arm]
+    }
 }
 
 impl Arms for Ladder<'_, '_> {
     fn put(&mut self, arm: usize) -> Result<(), String> {
-        self.sides.put(self.counts[arm])
+        self.sides.put(self.count(arm))
     }
 }

@@ -11,11 +11,15 @@ use std::collections::HashMap;
 /// Trials at random, before the sampler has something to go by.
 const AT_RANDOM: usize = 8;
 
+/// Points that the sampler is asked for, before the first one that was not tried is taken.
+const ASKED: usize = 64;
+
 /// A score below this counts as this: that of a load which stands still has no logarithm.
 const LEAST: f64 = 1e-6;
 
 /// A sampler that learns by scores. The greater a score, the better.
 pub(super) struct Chooser {
+    space: Space,
     dials: Vec<Dial>,
     study: Study<f64>,
 }
@@ -62,11 +66,32 @@ impl Chooser {
         let sampler = sampler.map_err(|why| anyhow!("the sampler: {why}"))?;
         // This sampler calls small values good, whatever the direction of the study.
         let study = Study::with_sampler(Direction::Minimize, sampler);
-        Ok(Chooser { dials: space.options.iter().map(Dial::new).collect(), study })
+        let dials = space.options.iter().map(Dial::new).collect();
+        Ok(Chooser { space: space.clone(), dials, study })
+    }
+
+    /// The values that are to be tried next, of those that were not; nothing: all of the space were.
+    pub(super) fn next_untried(&self, is_tried: impl Fn(&[String]) -> bool) -> Result<Option<Choice>> {
+        for _ in 0..ASKED {
+            let choice = self.next()?;
+            if !is_tried(&choice.values) {
+                return Ok(Some(choice));
+            }
+            // Its score is known already.
+            self.tell(choice, None);
+        }
+        let mut points = (0..self.space.points()).map(|number| self.space.point(number));
+        match points.find(|values| !is_tried(values)) {
+            Some(values) => {
+                self.enqueue(&values)?;
+                self.next().map(Some)
+            }
+            None => Ok(None),
+        }
     }
 
     /// The values that are to be tried next.
-    pub(super) fn next(&self) -> Result<Choice> {
+    fn next(&self) -> Result<Choice> {
         let mut asked = self.study.ask();
         let values = self.dials.iter().map(|dial| dial.suggest(&mut asked)).collect::<Result<_>>()?;
         Ok(Choice { values, asked })
@@ -83,6 +108,14 @@ impl Chooser {
 
     /// A choice of before, with its score; nothing: it did not count.
     pub(super) fn replay(&self, values: &[String], score: Option<f64>) -> Result<()> {
+        self.enqueue(values)?;
+        let choice = self.next()?;
+        self.tell(choice, score);
+        Ok(())
+    }
+
+    /// Has these be the next.
+    fn enqueue(&self, values: &[String]) -> Result<()> {
         let mut known = HashMap::new();
         for (dial, value) in self.dials.iter().zip(values) {
             match dial {
@@ -98,8 +131,6 @@ impl Chooser {
             }
         }
         self.study.enqueue(known);
-        let choice = self.next()?;
-        self.tell(choice, score);
         Ok(())
     }
 }
@@ -135,6 +166,25 @@ mod tests {
             }
             let late = refused[20..].iter().filter(|it| **it).count();
             assert!(late <= 5, "seed {seed}: {late} of 20");
+        }
+    }
+
+    #[test]
+    fn no_point_is_tried_twice_and_a_space_is_used_up() {
+        let text = "version = 1\n[[option]]\nwho = \"osd\"\nname = \"one\"\nfrom = 1\nto = 4\n\
+                    [[option]]\nwho = \"osd\"\nname = \"two\"\nvalues = [\"a\", \"b\", \"c\"]\n";
+        let space = Space::read(text).expect("a space");
+        for seed in 1..=5 {
+            let chooser = Chooser::new(&space, seed).expect("a sampler");
+            let mut tried: Vec<Vec<String>> = Vec::new();
+            while let Some(choice) =
+                chooser.next_untried(|it| tried.iter().any(|had| had == it)).expect("values")
+            {
+                tried.push(choice.values.clone());
+                chooser.tell(choice, Some(1.0));
+            }
+            let distinct: std::collections::BTreeSet<_> = tried.iter().collect();
+            assert_eq!((tried.len(), distinct.len()), (12, 12), "seed {seed}");
         }
     }
 

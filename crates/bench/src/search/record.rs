@@ -25,6 +25,16 @@ pub struct Trial {
     /// Its values are the reason: the cluster refuses them, or no load ends with them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_values: bool,
+    /// The reason why it counts for less, and is never the result: its 99th percentile is beyond the bound of that search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beyond: Option<String>,
+}
+
+impl Trial {
+    /// True if it says something of its values: they are not tried again.
+    pub fn is_of_values(&self) -> bool {
+        self.failed.is_none() || self.by_values
+    }
 }
 
 /// The first line: a record goes on only with the same space, load and seed.
@@ -108,6 +118,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_record_of_an_older_program_goes_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("record");
+        let old = concat!(
+            r#"{"space":{"version":1,"option":[{"who":"osd","name":"a","from":1,"to":9,"log":false}]},"load":"4K","seed":1}"#,
+            "\n",
+            r#"{"values":["3"],"iops":1.5,"mean":1.0,"p99":9.0}"#,
+            "\n",
+            r#"{"values":["4"],"iops":0.0,"mean":0.0,"p99":0.0,"failed":"refused","by_values":true}"#,
+            "\n",
+            r#"{"values":["5"],"iops":0.0,"mean":0.0,"p99":0.0,"failed":"disturbed"}"#,
+            "\n"
+        );
+        std::fs::write(&path, old).expect("a record");
+        let space = Space::read("version = 1\n[[option]]\nwho = \"osd\"\nname = \"a\"\nfrom = 1\nto = 9\n");
+        let record = Record::open(&path, &space.expect("a space"), "4K", 1).expect("a record");
+        let of_values: Vec<bool> = record.trials.iter().map(Trial::is_of_values).collect();
+        assert_eq!(of_values, [true, true, false]);
+        assert_eq!(std::fs::read_to_string(&path).expect("a record"), old, "nothing of it is written anew");
+    }
+
+    #[test]
     fn a_record_goes_on_with_its_own_search_alone() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("record");
@@ -120,6 +152,7 @@ mod tests {
             p99: 1.0,
             failed: None,
             by_values: false,
+            beyond: None,
         };
         let mut record = Record::open(&path, &space, "4K", 1).expect("a record");
         record.add(trial(1.5)).expect("written");

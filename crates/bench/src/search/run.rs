@@ -8,6 +8,7 @@ use crate::stats::median;
 use anyhow::{Result, anyhow, ensure};
 use loligo_ceph::commands::CommandClient;
 use loligo_tune::apply::Sides;
+use loligo_tune::counted;
 use serde::Serialize;
 
 /// The share of trials that are looked at again, and the fewest and most of them.
@@ -24,6 +25,36 @@ pub struct Limits {
     pub p99: f64,
     /// True: the mean latency is to be less, and not the rate more.
     pub by_latency: bool,
+}
+
+impl Limits {
+    /// True if the tail of a trial is as long as is allowed, at most.
+    fn keeps(&self, trial: &Trial) -> bool {
+        trial.p99 <= self.p99
+    }
+
+    /// The reason why a trial counts for less, and is never the result; nothing: it may be, or it failed.
+    fn beyond(&self, trial: &Trial) -> Option<String> {
+        (trial.failed.is_none() && !self.keeps(trial)).then(|| {
+            format!(
+                "p99 is {:.2} times that of the default, and {} is the bound (--p99)",
+                trial.p99, self.p99
+            )
+        })
+    }
+
+    /// A trial as it is printed.
+    fn line(&self, number: usize, values: &str, trial: &Trial) -> String {
+        if let Some(why) = &trial.failed {
+            return format!("trial {number}: {values}: {why}");
+        }
+        let beyond =
+            trial.beyond.as_ref().map_or_else(String::new, |why| format!(". It is never the result: {why}"));
+        format!(
+            "trial {number} of {}: {values}: IOPS {:.2}, mean {:.2}, p99 {:.2} of the default{beyond}",
+            self.trials, trial.iops, trial.mean, trial.p99
+        )
+    }
 }
 
 /// The find of a search.
@@ -92,23 +123,24 @@ impl Search<'_, '_, '_> {
             chooser.replay(&known.values, self.told(known))?;
         }
         if !record.trials.is_empty() {
-            (self.say)(&format!("{} trials are in the record", record.trials.len()));
+            (self.say)(&format!("the record has {}", counted(record.trials.len(), "trial")));
         }
         while record.trials.len() < self.limits.trials {
-            let choice = chooser.next()?;
-            let trial = self.pair(choice.values.clone())?;
-            let number = record.trials.len() + 1;
-            match &trial.failed {
-                Some(why) => (self.say)(&format!("trial {number}: {}: {why}", self.words(&trial.values))),
-                None => (self.say)(&format!(
-                    "trial {number} of {}: {}: IOPS {:.2}, mean {:.2}, p99 {:.2} of the default",
+            let is_tried = |values: &[String]| {
+                record.trials.iter().any(|it| it.is_of_values() && it.values.as_slice() == values)
+            };
+            let Some(choice) = chooser.next_untried(is_tried)? else {
+                (self.say)(&format!(
+                    "the space is used up after {} of {} trials: each of its {} was tried",
+                    record.trials.len(),
                     self.limits.trials,
-                    self.words(&trial.values),
-                    trial.iops,
-                    trial.mean,
-                    trial.p99
-                )),
-            }
+                    counted(usize::try_from(self.space.points()).unwrap_or(usize::MAX), "point")
+                ));
+                break;
+            };
+            let mut trial = self.pair(choice.values.clone())?;
+            trial.beyond = self.limits.beyond(&trial);
+            (self.say)(&self.limits.line(record.trials.len() + 1, &self.words(&trial.values), &trial));
             chooser.tell(choice, self.told(&trial));
             record.add(trial)?;
         }
@@ -139,6 +171,7 @@ impl Search<'_, '_, '_> {
             p99: 0.0,
             failed: Some(why),
             by_values: false,
+            beyond: None,
         };
         let at_fault = |values: Vec<String>, why: String| Trial { by_values: true, ..nothing(values, why) };
         self.sides.put(0).map_err(|why| anyhow!(why))?;
@@ -168,20 +201,27 @@ impl Search<'_, '_, '_> {
         if let Some(why) = why {
             return Ok(nothing(values, why));
         }
-        let (iops, mean) = (second.iops / first.iops, second.mean_ns / first.mean_ns);
-        Ok(Trial { values, iops, mean, p99: second.p99_ns / first.p99_ns, failed: None, by_values: false })
+        Ok(Trial {
+            values,
+            iops: second.iops / first.iops,
+            mean: second.mean_ns / first.mean_ns,
+            p99: second.p99_ns / first.p99_ns,
+            failed: None,
+            by_values: false,
+            beyond: None,
+        })
     }
 
     /// The best of those that are looked at again: a trial alone may be luck.
     fn best_of(&mut self, trials: &[Trial]) -> Result<Vec<String>> {
         let mut ranked: Vec<&Trial> =
-            trials.iter().filter(|it| it.failed.is_none() && it.p99 <= self.limits.p99).collect();
+            trials.iter().filter(|it| it.failed.is_none() && self.limits.keeps(it)).collect();
         ranked.sort_by(|one, two| self.score(two).total_cmp(&self.score(one)));
         ranked.dedup_by(|one, two| one.values == two.values);
         ensure!(
             !ranked.is_empty(),
-            "of {} trials none counts and keeps p99 within {} times the default: the record says why of each",
-            trials.len(),
+            "of {} none counts and keeps p99 within {} times the default: the record says why of each",
+            counted(trials.len(), "trial"),
             self.limits.p99
         );
         let (share, fewest, most) = AGAIN;
@@ -231,5 +271,32 @@ impl Arms for Values<'_, '_> {
         }
         self.is = Some(arm);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_beyond_the_bound_of_its_tail_says_so() {
+        let limits = Limits { trials: 40, p99: 1.2, by_latency: false };
+        let trial = |p99, failed: Option<&str>| {
+            let (values, failed) = (vec!["1".to_owned()], failed.map(str::to_owned));
+            let trial = Trial { values, iops: 1.5, mean: 0.9, p99, failed, by_values: false, beyond: None };
+            Trial { beyond: limits.beyond(&trial), ..trial }
+        };
+        let line = |it: &Trial| limits.line(3, "a=1", it);
+        let (good, bad) = (trial(1.2, None), trial(1.53, None));
+        assert_eq!(line(&good), "trial 3 of 40: a=1: IOPS 1.50, mean 0.90, p99 1.20 of the default");
+        assert_eq!(
+            line(&bad),
+            "trial 3 of 40: a=1: IOPS 1.50, mean 0.90, p99 1.53 of the default. It is never the result: p99 is 1.53 times that of the \
+             default, and 1.2 is the bound (--p99)"
+        );
+        let text = serde_json::to_string(&bad).expect("JSON");
+        assert!(text.contains("\"beyond\":\"p99 is 1.53 times"), "{text}");
+        assert_eq!(line(&trial(0.0, Some("disturbed"))), "trial 3: a=1: disturbed");
+        assert_eq!(trial(9.0, Some("disturbed")).beyond, None);
     }
 }

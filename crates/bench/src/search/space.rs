@@ -50,6 +50,22 @@ pub enum Choices {
 }
 
 impl Choices {
+    /// The number of values; one that is named twice counts once.
+    fn count(&self) -> u128 {
+        match self {
+            Choices::Values { values } => distinct(values).len() as u128,
+            Choices::Range { from, to, .. } => (i128::from(*to) - i128::from(*from)) as u128 + 1,
+        }
+    }
+
+    /// The value of this number, from 0. There must be more than so many.
+    fn nth(&self, number: u128) -> String {
+        match self {
+            Choices::Values { values } => distinct(values)[number as usize].clone(),
+            Choices::Range { from, .. } => (i128::from(*from) + number as i128).to_string(),
+        }
+    }
+
     /// The values that are named; of a range both ends.
     pub fn values(&self) -> Vec<String> {
         match self {
@@ -57,6 +73,11 @@ impl Choices {
             Choices::Range { from, to, .. } => [from, to].map(i64::to_string).to_vec(),
         }
     }
+}
+
+fn distinct(values: &[String]) -> Vec<&String> {
+    let is_first = |(at, value): &(usize, &String)| !values[..*at].contains(value);
+    values.iter().enumerate().filter(is_first).map(|(_, value)| value).collect()
 }
 
 /// An option as it is written: a flattened [`Choices`] would refuse its own fields, since serde has
@@ -102,6 +123,26 @@ impl From<SpaceOption> for Written {
 }
 
 impl Space {
+    /// The number of points: of all values of each option with all of the others.
+    pub fn points(&self) -> u128 {
+        self.options.iter().map(|it| it.choices.count()).fold(1, u128::saturating_mul)
+    }
+
+    /// The values of the point of this number, from 0.
+    ///
+    /// # Panics
+    /// If there are no more than so many.
+    pub fn point(&self, number: u128) -> Vec<String> {
+        let mut left = number;
+        let one = |it: &SpaceOption| {
+            let count = it.choices.count();
+            let value = it.choices.nth(left % count);
+            left /= count;
+            value
+        };
+        self.options.iter().map(one).collect()
+    }
+
     /// Reads a space.
     ///
     /// # Errors
@@ -143,6 +184,20 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_point_of_a_space_has_a_number() {
+        let text = "version = 1\n[[option]]\nwho = \"osd\"\nname = \"a\"\nvalues = [\"x\", \"y\", \"x\"]\n\
+                    [[option]]\nwho = \"osd\"\nname = \"b\"\nfrom = -1\nto = 1\n";
+        let space = Space::read(text).expect("a space");
+        let all: Vec<String> = (0..space.points()).map(|number| space.point(number).join("")).collect();
+        assert_eq!(all, ["x-1", "y-1", "x0", "y0", "x1", "y1"]);
+        let whole =
+            text.replace("-1", &i64::MIN.to_string()).replace("to = 1", &format!("to = {}", i64::MAX));
+        let space = Space::read(&whole).expect("a space");
+        assert_eq!(space.points(), 2 << 64);
+        assert_eq!(space.point(space.points() - 1), ["y".to_owned(), i64::MAX.to_string()]);
+    }
 
     #[test]
     fn a_space_is_read_and_a_wrong_one_refused_with_the_option() {

@@ -2,24 +2,27 @@
 
 use super::by_name::by_name;
 use super::from::{From, PurposeArgs, RiskArg, connect, gather_from};
+use super::given::Given;
 use super::of_lab::restart_command;
 use super::text;
 use crate::outcome::{Json, refuse, show};
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
+use clap::ArgGroup;
 use loligo_ceph::commands::CommandClient;
 use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
 use loligo_tune::apply::{
-    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Run, Step,
-    Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
+    Apply, ByHand, Choice, Hands, Head, Health, Hosts, Journal, Lock, MAGIC, Order, Restarts, Run, RunKind,
+    Step, Uncompared, VERSION, Watch, Way, carry_out, choose, now, overridden, steps,
 };
 use loligo_tune::facts::Facts;
 use loligo_tune::gather;
 use loligo_tune::plan::{Plan, Purpose, already};
 use loligo_tune::rules::{Rules, Target};
+use loligo_tune::{counted, did_you_mean};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -40,6 +43,7 @@ const LONGEST_ORDER: u64 = 1 << 20;
 ///
 /// A change that this program cannot take back is left to a person, and listed.
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("named").args(["rules", "sets"]))]
 #[command(after_long_help = "Examples:
   Look at what acts at once, and do it:
     loligo tune apply
@@ -60,11 +64,11 @@ pub(super) struct ApplyArgs {
     /// Set this option of Ceph instead of what rules say, as osd:NAME=VALUE, osd/class:hdd:NAME=VALUE or client:NAME=VALUE (any number)
     #[arg(long = "set", value_name = "WHO:NAME=VALUE", conflicts_with = "rules")]
     sets: Vec<String>,
-    /// Rules named with --rule may make availability, durability, recovery or security less
-    #[arg(long, requires = "rules")]
+    /// Rules named with --rule may make availability, durability, recovery or security less, and values of --set may stop work
+    #[arg(long, requires = "named")]
     weaken: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// Carry out what another host orders: an order as JSON on standard input
@@ -92,6 +96,13 @@ pub(super) struct Common {
     pub(super) with: With,
     #[command(flatten)]
     pub(super) json: Json,
+}
+
+impl Common {
+    /// The options that commands of messages need as well.
+    pub(super) fn given(&self) -> Given {
+        self.with.lead(Given::new(&self.from))
+    }
 }
 
 /// The ways and places of a run.
@@ -148,6 +159,11 @@ pub(super) fn journal(state: Option<&PathBuf>, fsid: &str, run: &str) -> Result<
 }
 
 impl With {
+    /// The options of a command, with those of a run.
+    pub(super) fn lead(&self, given: Given) -> Given {
+        given.with_state(self.state.as_deref()).with_run(&self.remote_conf, self.restart_with.as_ref())
+    }
+
     fn way(&self, facts: &Facts, hosts: &Hosts) -> Way {
         let given = self.restart_with.clone();
         match given.or_else(|| restart_command(&hosts.conf, facts.cluster.fsid.as_deref())) {
@@ -265,6 +281,7 @@ impl Prepared {
         client: &CommandClient,
         with: &With,
         purpose: Purpose,
+        kind: RunKind,
     ) -> Result<(Head, PathBuf)> {
         let last = shared::states(client).map_err(said)?.last().map_or(0, |state| state.at);
         let at = now().max(last + 1);
@@ -276,6 +293,7 @@ impl Prepared {
             host: self.hosts.here.clone(),
             at,
             purpose,
+            kind: Some(kind),
         };
         let path = journal(with.state.as_ref(), &self.fsid, &head.run)?;
         Ok((head, path))
@@ -310,7 +328,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         let choice = Choice { rules: named, risk: a.common.risk.risk(), weaken: a.weaken };
         choose(&plan, facts, &choice).map_err(|why| Ended::refused(why.to_string()))?
     } else {
-        (by_name(&a.sets, a.common.risk, hands, facts)?, Vec::new())
+        (by_name(&a.sets, (a.common.risk, a.weaken), hands, facts)?, Vec::new())
     };
     let steps = steps(hands, &chosen).map_err(Ended::refused)?;
     let (steps, vain) = a.without_vain(hands, facts, steps)?;
@@ -323,7 +341,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
     };
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(Interrupt::on_signals().context("catching Ctrl-C")?);
-    let (head, path) = prepared.head(&client, &a.common.with, purpose)?;
+    let (head, path) = prepared.head(&client, &a.common.with, purpose, RunKind::Apply)?;
     let run = head.run.clone();
     let ended = Apply { hands, lock: &lock, facts, restarts, watch: &watch }
         .run(head, &steps, &path)
@@ -334,13 +352,14 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<()> {
         }
         let begun = ended.run.begun.len();
         bail!(
-            "stopped after {} of {} steps: {why}. Take {begun} back by 'loligo tune rollback {run}'",
+            "stopped after {} of {}: {why}. Take {begun} back by 'loligo tune rollback {run}'",
             ended.run.done.len(),
-            steps.len()
+            counted(steps.len(), "step")
         );
     }
     let what = json!({"run": run, "steps": steps, "seen": ended.run.done, "by_hand": by_hand, "done": true});
-    a.common.json.done(what, || out!("{}", text::applied(&ended.run, &by_hand)))
+    let words = || a.common.given().complete(&text::applied(&ended.run, &by_hand));
+    a.common.json.done(what, || out!("{}", words()))
 }
 
 impl ApplyArgs {
@@ -404,7 +423,8 @@ pub(super) fn uncompared(why: Uncompared<anyhow::Error>) -> anyhow::Error {
 pub(super) fn is_known(rules: &Rules, named: &[String]) -> Result<()> {
     match named.iter().find(|name| rules.find(name).is_none()) {
         Some(name) => {
-            let why = format!("there is no rule {name}: 'loligo tune explain' lists them");
+            let meant = did_you_mean(name, rules.iter().map(|it| &it.rule.id));
+            let why = format!("there is no rule {name}{meant}: 'loligo tune explain' lists them");
             bail!(Ended::with(Outcome::Usage, why))
         }
         None => Ok(()),

@@ -10,8 +10,6 @@ use loligo_tune::rules::Target;
 pub(super) struct Arriving<'a, 'b> {
     ladder: Ladder<'a, 'b>,
     steps: &'a [Step],
-    /// The number of steps of each arm.
-    counts: Vec<usize>,
     from: &'a From,
     pool: &'a str,
     image: String,
@@ -24,12 +22,10 @@ impl<'a, 'b> Arriving<'a, 'b> {
     pub(super) fn new(
         ladder: Ladder<'a, 'b>,
         steps: &'a [Step],
-        counts: &[usize],
         from: &'a From,
         [pool, image]: [&'a str; 2],
     ) -> Arriving<'a, 'b> {
-        let counts = [&[0], counts].concat();
-        Arriving { ladder, steps, counts, from, pool, image: image.to_owned(), seen: 0 }
+        Arriving { ladder, steps, from, pool, image: image.to_owned(), seen: 0 }
     }
 
     fn arrives(&self, steps: &[Step]) -> Result<(), String> {
@@ -62,7 +58,7 @@ impl<'a, 'b> Arriving<'a, 'b> {
 impl Arms for Arriving<'_, '_> {
     fn put(&mut self, arm: usize) -> Result<(), String> {
         self.ladder.put(arm)?;
-        let count = self.counts[arm];
+        let count = self.ladder.count(arm);
         if count > self.seen {
             self.arrives(&self.steps[self.seen..count])?;
             self.seen = count;

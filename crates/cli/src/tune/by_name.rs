@@ -4,26 +4,34 @@ use super::from::RiskArg;
 use crate::outcome::refuse;
 use anyhow::Result;
 use loligo_client::outcome::Ended;
-use loligo_tune::apply::{Chosen, Hands, named};
+use loligo_tune::apply::{Chosen, Hands, in_force, named};
 use loligo_tune::facts::Facts;
 
-/// The changes that these texts name, each as dear as the tables of options say.
+/// The changes that these texts name, each as dear as the tables of options say. A value that is in force already is refused.
 pub(super) fn by_name(
     texts: &[String],
-    risk: RiskArg,
+    (risk, weaken): (RiskArg, bool),
     hands: Hands<'_>,
     facts: &Facts,
 ) -> Result<Vec<Chosen>> {
-    let all: Vec<Chosen> = texts.iter().map(|text| one(text, risk, hands, facts)).collect::<Result<_>>()?;
+    let one = |text: &String| one(text, risk, weaken, hands, facts);
+    let all: Vec<Chosen> = texts.iter().map(one).collect::<Result<_>>()?;
     for (at, it) in all.iter().enumerate() {
         if all[..at].iter().any(|before| before.change.is_at(&it.change)) {
             return refuse(format!("--set names {} of {} twice", it.change.key, it.change.who));
         }
     }
+    for (it, text) in all.iter().zip(texts) {
+        if let Some(who) = in_force(hands, facts, it).map_err(Ended::refused)? {
+            return refuse(format!(
+                "--set {text}: nothing would change: {who} already. Name another value, or leave it out"
+            ));
+        }
+    }
     Ok(all)
 }
 
-fn one(text: &str, risk: RiskArg, hands: Hands<'_>, facts: &Facts) -> Result<Chosen> {
+fn one(text: &str, risk: RiskArg, weaken: bool, hands: Hands<'_>, facts: &Facts) -> Result<Chosen> {
     let parts = text.split_once('=').and_then(|(place, value)| {
         let (who, key) = place.rsplit_once(':')?;
         (!who.is_empty() && !key.is_empty()).then_some((who, key, value))
@@ -31,7 +39,7 @@ fn one(text: &str, risk: RiskArg, hands: Hands<'_>, facts: &Facts) -> Result<Cho
     let Some((who, key, value)) = parts else {
         return refuse(format!("--set {text}: it is WHO:NAME=VALUE, as osd:osd_max_backfills=1"));
     };
-    let of_option = named(hands, facts, "--set", [who, key], &[value.to_owned()]);
+    let of_option = named(hands, facts, "--set", [who, key], &[value.to_owned()], weaken);
     let chosen = of_option.map_err(|why| Ended::refused(format!("--set {text}: {why}")))?;
     risk.affords(key, chosen.risk)?;
     Ok(chosen)

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use loligo_ceph::commands::CommandClient;
 use loligo_log::{out, say};
 use loligo_tune::apply::shared::{self, State};
-use loligo_tune::apply::{Run, Step, read};
+use loligo_tune::apply::{Run, RunKind, Step, read};
 use loligo_tune::gather;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ pub(super) struct HistoryArgs {
     #[arg(value_name = "RUN")]
     run: Option<String>,
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
     #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -99,7 +99,16 @@ struct Listed {
     run: String,
     host: String,
     at: u64,
+    /// Nothing: an older program made it.
+    kind: Option<RunKind>,
     state: String,
+}
+
+impl Listed {
+    fn line(&self) -> String {
+        let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(self.at));
+        format!("{}  {at}  {:<6}  {}  {}\n", self.run, text::kind(self.kind), self.host, self.state)
+    }
 }
 
 pub(super) fn history(a: &HistoryArgs) -> Result<()> {
@@ -108,13 +117,10 @@ pub(super) fn history(a: &HistoryArgs) -> Result<()> {
     let Some(name) = &a.run else {
         let all: Vec<Listed> = states
             .into_iter()
-            .map(|it| Listed { run: it.run, host: it.host, at: it.at, state: it.state })
+            .map(|it| Listed { run: it.run, host: it.host, at: it.at, kind: it.kind, state: it.state })
             .collect();
         return show(a.json, &all, || {
-            for it in &all {
-                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(it.at));
-                out!("{}  {at}  {}  {}\n", it.run, it.host, it.state);
-            }
+            all.iter().for_each(|it| out!("{}", it.line()));
         });
     };
     let Some(state) = states.iter().find(|it| it.run == *name) else {
@@ -127,4 +133,19 @@ pub(super) fn history(a: &HistoryArgs) -> Result<()> {
         say!("nothing is taken back by this copy: {why}");
     }
     show(a.json, &run, || out!("{}", text::run(&run)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_tells_a_comparison_from_values_that_stay() {
+        let of =
+            |kind| Listed { run: "r".into(), host: "h".into(), at: 0, kind, state: "rolled-back".into() };
+        assert_eq!(of(Some(RunKind::Verify)).line(), "r  1970-01-01T00:00:00Z  verify  h  rolled-back\n");
+        assert_eq!(of(None).line(), "r  1970-01-01T00:00:00Z  ?       h  rolled-back\n");
+        let said = serde_json::to_value(of(Some(RunKind::Apply))).expect("JSON");
+        assert_eq!(said["kind"], "apply");
+    }
 }

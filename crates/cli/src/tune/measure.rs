@@ -12,6 +12,7 @@ use loligo_tune::facts::{Facts, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::gather::remote::Remote;
 use loligo_tune::measure::{self, Bench};
+use loligo_tune::{counted, is_or_are};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, IsTerminal as _};
 
@@ -115,9 +116,12 @@ fn price(disks: usize, osds: usize) -> String {
     let seconds = SECONDS_OF_A_DISK * disks as u64 + Bench::seconds_of_an_osd() * osds as u64;
     let written = Bench::GIB_OF_AN_OSD * osds as f64;
     format!(
-        "{disks} disks are read, and {osds} OSDs write {written:.1} GiB, one after the other, with empty caches: {} \
-         minutes at most",
-        seconds.div_ceil(60)
+        "{} {} read, and {} {} {written:.1} GiB, one after the other, with empty caches: {} at most",
+        counted(disks, "disk"),
+        is_or_are(disks),
+        counted(osds, "OSD"),
+        if osds == 1 { "writes" } else { "write" },
+        counted(seconds.div_ceil(60) as usize, "minute")
     )
 }
 

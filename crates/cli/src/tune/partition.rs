@@ -4,6 +4,7 @@ use super::from::{From, gather, read};
 use crate::outcome::{refuse, show};
 use anyhow::Result;
 use loligo_log::{one_line, out};
+use loligo_tune::counted;
 use loligo_tune::partition::{InterruptPart, Partition};
 use loligo_tune::rules::Rules;
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
     loligo tune partition --facts facts.json --json")]
 pub(super) struct PartitionArgs {
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// Use these facts, as 'loligo tune facts --json' wrote them; nobody is asked
     #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "no_cluster", "conf", "keyring"])]
     facts: Option<PathBuf>,
@@ -71,8 +72,10 @@ fn text(partition: &Partition) -> String {
         let own = if it.own { "own" } else { "shared" };
         let _ = writeln!(
             text,
-            "  loligod: {} shards on node {}, cores are {own}: {}",
-            it.shards, it.node, it.cpus
+            "  loligod: {} on node {}, cores are {own}: {}",
+            counted(usize::try_from(it.shards).unwrap_or_default(), "shard"),
+            it.node,
+            it.cpus
         );
     }
     for it in &partition.nics {

@@ -2,6 +2,7 @@
 
 use super::apply::{Terminal, With, changing, hosts, journal, said};
 use super::from::{From, gather_from};
+use super::given::Given;
 use super::history::{covers, is_over_elsewhere};
 use super::text;
 use crate::outcome::{Json, refuse};
@@ -38,6 +39,13 @@ pub(super) struct RollbackArgs {
     with: With,
     #[command(flatten)]
     json: Json,
+}
+
+impl RollbackArgs {
+    /// The options that commands of messages need as well.
+    pub(super) fn given(&self) -> Given {
+        self.with.lead(Given::new(&self.from))
+    }
 }
 
 pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
@@ -107,7 +115,7 @@ pub(super) fn rollback(a: &RollbackArgs) -> Result<()> {
     let images = images_of(&facts, &state.run);
     let what = json!({"run": state.run, "back": back, "images": images});
     a.json.done(what, || {
-        out!("{}", text::back(&state.run, &back));
+        out!("{}", a.given().complete(&text::back(&state.run, &back)));
         for image in images {
             out!("An image of the run is left: 'rbd rm {image}'\n");
         }

@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use loligo_bench::search::{self, Found, Limits, Record, Space};
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Chosen, Hands, Lock, SEARCH, named, places};
+use loligo_tune::apply::{Apply, Chosen, Hands, Lock, RunKind, SEARCH, named, places};
 use loligo_tune::rules::Rules;
+use loligo_tune::{counted, is_or_are};
 use std::path::PathBuf;
 
 /// Search values of options that serve a load, on a laboratory's cluster
@@ -58,15 +59,19 @@ pub(super) struct SearchArgs {
     /// This cluster is a laboratory's: no data of anybody suffers from bad values
     #[arg(long)]
     lab: bool,
+    /// Values that are known to stop work may be tried
+    #[arg(long)]
+    weaken: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl SearchArgs {
     fn chosen(&self, space: &Space, hands: Hands<'_>, prepared: &Prepared) -> Result<Vec<Chosen>> {
         let one = |it: &search::SpaceOption| {
-            let chosen = named(hands, &prepared.facts, SEARCH, [&it.who, &it.name], &it.choices.values())
-                .map_err(Ended::refused)?;
+            let chosen =
+                named(hands, &prepared.facts, SEARCH, [&it.who, &it.name], &it.choices.values(), self.weaken)
+                    .map_err(Ended::refused)?;
             self.common.risk.affords(&it.name, chosen.risk)?;
             Ok(chosen)
         };
@@ -93,10 +98,11 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     reaches_all(&restarts, facts, steps.iter().flat_map(|step| &step.restarts))?;
     if !a.common.yes {
         return refuse(format!(
-            "nothing was changed. With --yes {}, and {} options are changed for each of {} trials",
+            "nothing was changed. With --yes {}, and {} {} changed for each of {}",
             a.load.words(&options),
-            steps.len(),
-            a.trials
+            counted(steps.len(), "option"),
+            is_or_are(steps.len()),
+            counted(a.trials.into(), "trial")
         ));
     }
     is_free(&client, &a.common.with, fsid)?;
@@ -110,7 +116,8 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
     let mut record = Record::open(&a.record, &space, &load, a.load.seed())?;
     options.seed = a.load.seed();
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
+    let purpose = a.common.purpose.purpose();
+    let (head, path) = prepared.head(&client, &a.common.with, purpose, RunKind::Search)?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let found = apply
         .compare(head, &steps, &path, |sides| {
@@ -121,7 +128,7 @@ pub(super) fn search(a: &SearchArgs) -> Result<()> {
 }
 
 fn words(space: &Space, found: &Found) -> String {
-    let mut text = format!("{} trials count. The best:\n", found.trials);
+    let mut text = format!("Trials that count: {}. The best:\n", found.trials);
     for (option, value) in space.options.iter().zip(&found.values) {
         text.push_str(&format!("  {}:{}={value}\n", option.who, option.name));
     }

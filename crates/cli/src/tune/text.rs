@@ -1,11 +1,12 @@
 //! Facts, plans and rules for people.
 
 use loligo_log::one_line;
-use loligo_tune::apply::{Back, ByHand, Effect, Run, Step, Value, place};
+use loligo_tune::apply::{Back, ByHand, Effect, Run, RunKind, Step, Value, place};
 use loligo_tune::facts::{Cache, Facts, Host, Osd, Unseen};
 use loligo_tune::gather::HostReport;
 use loligo_tune::plan::{Change, Finding, Now, Plan, Proposal, Unknown};
 use loligo_tune::rules::{Evidence, Kind, Preset, Rule, Target};
+use loligo_tune::{counted, is_or_are};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -20,6 +21,12 @@ fn bytes(value: i64) -> String {
 
 fn some<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "?".to_owned(), |it| it.to_string())
+}
+
+/// A number of things, or that it is not known.
+fn some_of<T: TryInto<usize>>(count: Option<T>, noun: &str) -> String {
+    let known = count.and_then(|count| count.try_into().ok());
+    known.map_or_else(|| format!("? {noun}s"), |count| counted(count, noun))
 }
 
 fn list_of(names: &[String]) -> String {
@@ -47,10 +54,10 @@ pub(super) fn report(report: &HostReport) -> String {
         let speed = nic.speed_mbit.map_or_else(|| "?".to_owned(), |it| format!("{it} Mbit/s"));
         let _ = writeln!(
             text,
-            "  nic  {:<10} {speed}, MTU {}, {} queues",
+            "  nic  {:<10} {speed}, MTU {}, {}",
             nic.name,
             some(nic.mtu),
-            some(nic.queues)
+            some_of(nic.queues, "queue")
         );
     }
     text + &unseen(&report.unseen)
@@ -60,11 +67,11 @@ fn host(host: &Host) -> String {
     let memory = host.memory.as_ref().map_or_else(|| "?".to_owned(), |it| bytes(it.total));
     let kernel = host.kernel.as_ref();
     format!(
-        "host {}: {}, {} CPUs, {} nodes, {memory}, kernel {}, pages of {} bytes, governor {}\n",
+        "host {}: {}, {}, {}, {memory}, kernel {}, pages of {} bytes, governor {}\n",
         host.name,
         some(host.arch.as_ref()),
-        some(host.cpus.as_ref().map(Vec::len)),
-        some(host.numa.as_ref().map(Vec::len)),
+        some_of(host.cpus.as_ref().map(Vec::len), "CPU"),
+        some_of(host.numa.as_ref().map(Vec::len), "node"),
         some(kernel.map(|it| &it.version)),
         some(kernel.and_then(|it| it.page_size)),
         host.governor.as_deref().unwrap_or("none")
@@ -79,31 +86,31 @@ pub(super) fn facts(facts: &Facts) -> String {
         let mixed = if cluster.mixed == Some(true) { ", of several versions" } else { "" };
         let _ = writeln!(
             text,
-            "cluster {}: {}, release {}{mixed}, {} OSDs, {} pools, {} entries of configuration",
+            "cluster {}: {}, release {}{mixed}, {}, {}, {} of configuration",
             some(cluster.fsid.as_ref()),
             some(cluster.health.as_ref()),
             some(cluster.release),
-            facts.osds.len(),
-            facts.pools.len(),
-            cluster.config.len()
+            counted(facts.osds.len(), "OSD"),
+            counted(facts.pools.len(), "pool"),
+            counted(cluster.config.len(), "entry")
         );
     }
     for osd in &facts.osds {
         let set = osd.options.values().filter(|setting| setting.source != "default").count();
         let _ = writeln!(
             text,
-            "osd.{:<4} {}, {}, {}, class {}, {} PGs, scheduler {}, backfills {}, tcmalloc {}, {}; {} options set",
+            "osd.{:<4} {}, {}, {}, class {}, {}, scheduler {}, backfills {}, tcmalloc {}, {}; {} set",
             osd.id,
             osd.host,
             if osd.up { "up" } else { "down" },
             some(osd.version.as_ref()),
             some(osd.class.as_ref()),
-            some(osd.pgs),
+            some_of(osd.pgs, "PG"),
             some(osd.scheduler.as_ref()),
             some(osd.backfills_max),
             osd.tcmalloc.map_or("?", |it| if it { "yes" } else { "no" }),
             of_osd(osd),
-            set
+            counted(set, "option")
         );
     }
     for it in &facts.hosts {
@@ -190,11 +197,12 @@ pub(super) fn plan(plan: &Plan, facts: &Facts, verbose: bool) -> String {
     let others: usize = plan.others.values().map(Vec::len).sum();
     let _ = writeln!(
         text,
-        "{} proposals, {} findings, {} rules cannot be told{}, {others} propose nothing",
-        plan.proposals.len(),
-        plan.findings.len(),
-        plan.unknown.len(),
-        if verbose || plan.unknown.is_empty() { "" } else { " (-v names the missing facts)" }
+        "{}, {}, {} cannot be told{}, {others} {}",
+        counted(plan.proposals.len(), "proposal"),
+        counted(plan.findings.len(), "finding"),
+        counted(plan.unknown.len(), "rule"),
+        if verbose || plan.unknown.is_empty() { "" } else { " (-v names the missing facts)" },
+        if others == 1 { "proposes nothing" } else { "propose nothing" }
     );
     text
 }
@@ -272,7 +280,7 @@ pub(super) fn dry(steps: &[Step], by_hand: &[ByHand]) -> String {
     }
     text.push_str(&by_hands(by_hand));
     let end = if steps.is_empty() { "nothing is to be done" } else { "nothing was changed: --yes does it" };
-    text + &format!("{} steps; {end}\n", steps.len())
+    text + &format!("{}; {end}\n", counted(steps.len(), "step"))
 }
 
 fn step(step: &Step) -> String {
@@ -290,11 +298,21 @@ fn by_hands(all: &[ByHand]) -> String {
 /// A run that was made.
 pub(super) fn applied(run: &Run, by_hand: &[ByHand]) -> String {
     format!(
-        "{}{} steps are made. 'loligo tune rollback {}' takes them back\n",
+        "{}{} {} made. 'loligo tune rollback {}' takes {} back\n",
         by_hands(by_hand),
-        run.done.len(),
-        run.head.run
+        counted(run.done.len(), "step"),
+        is_or_are(run.done.len()),
+        run.head.run,
+        if run.done.len() == 1 { "it" } else { "them" }
     )
+}
+
+/// Values that were put back.
+fn as_before(back: &Back) -> String {
+    match back.restored.len() {
+        1 => "1 value is as it was".to_owned(),
+        count => format!("{count} values are as they were"),
+    }
 }
 
 /// A run that was taken back.
@@ -309,12 +327,13 @@ pub(super) fn back(run: &str, back: &Back) -> String {
     for (place, why) in &back.late {
         let _ = writeln!(text, "does not act yet: {place}: {}", one_line(why));
     }
-    let _ = writeln!(text, "the run {run} is taken back: {} values are as they were", back.restored.len());
+    let _ = writeln!(text, "the run {run} is taken back: {}", as_before(back));
     if !back.left.is_empty() {
         let left = back.left.len();
         let _ = writeln!(
             text,
-            "{left} values were left: 'loligo tune rollback {run} --force' puts them back as well"
+            "left: {}. 'loligo tune rollback {run} --force' puts back what was left",
+            counted(left, "value")
         );
     }
     text
@@ -325,17 +344,23 @@ pub(super) fn not_back(run: &str, back: &Back) -> String {
     let all: Vec<String> =
         back.failed.iter().map(|(place, why)| format!("{place}: {}", one_line(why))).collect();
     format!(
-        "{} values of the run {run} are as they were, and these could not be taken back: {}. Mend that and call \
+        "the run {run}: {}, and these could not be taken back: {}. Mend that and call \
          'loligo tune rollback {run}' again. Where a place is gone for good, 'loligo tune rollback {run} --force' closes the run, and \
          also puts back values that somebody changed since",
-        back.restored.len(),
+        as_before(back),
         all.join("; ")
     )
 }
 
+/// The command that made a run.
+pub(super) fn kind(kind: Option<RunKind>) -> &'static str {
+    kind.map_or("?", RunKind::word)
+}
+
 /// A run by its journal.
 pub(super) fn run(run: &Run) -> String {
-    let mut text = format!("{} on {}: {}\n", run.head.run, run.head.host, run.state());
+    let (head, state) = (&run.head, run.state());
+    let mut text = format!("{} on {}: {}, {state}\n", head.run, head.host, kind(head.kind));
     for it in &run.steps {
         text.push_str(&step(it));
         let state = match (run.undone.get(&it.number), run.done.get(&it.number)) {
@@ -409,4 +434,32 @@ pub(super) fn rule(rule: &Rule) -> String {
         line(&format!("on {release}"), &format!("{state}. {}", standing.note));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_thing_is_no_plural() {
+        assert_eq!(dry(&[], &[]), "0 steps; nothing is to be done\n");
+        let back = |count: usize| Back {
+            restored: (0..count).map(|it| it.to_string()).collect(),
+            left: vec![("a".to_owned(), "why".to_owned())],
+            ..Back::default()
+        };
+        assert!(super::back("R", &back(1)).contains("is taken back: 1 value is as it was\nleft: 1 value."));
+        assert!(super::back("R", &back(2)).contains("is taken back: 2 values are as they were\n"));
+        let all = Facts {
+            cluster: loligo_tune::facts::Cluster { reached: true, ..Default::default() },
+            ..Facts::default()
+        };
+        assert!(facts(&all).contains("0 OSDs, 0 pools, 0 entries of configuration"), "{}", facts(&all));
+        let one = Facts { osds: vec![Osd { pgs: Some(1), ..Osd::default() }], ..all };
+        let said = facts(&one);
+        assert!(
+            said.contains(", 1 OSD, 0 pools") && said.contains(", 1 PG, ") && said.contains("0 options set"),
+            "{said}"
+        );
+    }
 }

@@ -16,10 +16,11 @@ use loligo_bench::fio::Rw;
 use loligo_bench::rbd::Source;
 use loligo_client::outcome::Ended;
 use loligo_log::{out, say};
-use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, Step, choose, of_preset, steps};
+use loligo_tune::apply::{Apply, Choice, Chosen, Hands, Lock, RunKind, Step, choose, of_preset, steps};
 use loligo_tune::facts::Facts;
 use loligo_tune::plan::Plan;
 use loligo_tune::rules::{Preset, Rules};
+use loligo_tune::{counted, did_you_mean, is_or_are};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -64,7 +65,7 @@ pub(super) struct VerifyArgs {
     /// restart of OSDs come last
     #[arg(long, conflicts_with = "same")]
     cumulative: bool,
-    /// The change may make availability, durability, recovery or security less while it is compared
+    /// The change may make availability, durability, recovery or security less, or stop work, while it is compared
     #[arg(long)]
     weaken: bool,
     #[command(flatten)]
@@ -79,7 +80,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// The load of each run, and its place.
@@ -181,7 +182,8 @@ impl LoadArgs {
         if facts.pools.iter().any(|pool| pool.name == self.pool) {
             return Ok(());
         }
-        refuse(format!("--pool {}: there is no such pool: 'ceph osd pool ls' lists them", self.pool))
+        let meant = did_you_mean(&self.pool, facts.pools.iter().map(|pool| &pool.name));
+        refuse(format!("--pool {}: there is no such pool{meant}: 'ceph osd pool ls' lists them", self.pool))
     }
 
     /// The number that lots are drawn by, where the same command is to draw the same ones.
@@ -208,7 +210,7 @@ impl VerifyArgs {
             return Ok((Vec::new(), arms("the same".to_owned())));
         }
         if !self.sets.is_empty() {
-            let chosen = by_name(&self.sets, self.common.risk, hands, &prepared.facts)?;
+            let chosen = by_name(&self.sets, (self.common.risk, self.weaken), hands, &prepared.facts)?;
             return Ok((chosen, arms("changed".to_owned())));
         }
         if let Some(name) = &self.preset {
@@ -255,7 +257,8 @@ impl VerifyArgs {
         let all = Preset::all(|id| rules.find(id).is_some())?;
         let Some(preset) = all.iter().find(|it| it.name == name) else {
             let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
-            return refuse(format!("there is no preset {name}: {}", names.join(", ")));
+            let meant = did_you_mean(name, &names);
+            return refuse(format!("there is no preset {name}{meant}: {}", names.join(", ")));
         };
         if !self.weaken {
             return refuse(format!(
@@ -313,21 +316,23 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<()> {
     let (counts, names) = a.ladder(&steps, arms);
     if !a.common.yes {
         return refuse(format!(
-            "nothing was changed. With --yes {}, and {} values are changed back and forth",
+            "nothing was changed. With --yes {}, and {} {} changed back and forth",
             a.load.words(&options),
-            steps.len()
+            counted(steps.len(), "value"),
+            is_or_are(steps.len())
         ));
     }
     is_free(&client, &a.common.with, fsid)?;
     let watch = Terminal(options.place.stop.clone());
-    let (head, path) = prepared.head(&client, &a.common.with, a.common.purpose.purpose())?;
+    let purpose = a.common.purpose.purpose();
+    let (head, path) = prepared.head(&client, &a.common.with, purpose, RunKind::Verify)?;
     let apply = Apply { hands, lock: &lock, facts, restarts, watch: &watch };
     let outcome = apply
         .compare(head, &steps, &path, |sides| {
             let image = compare::image_of(&std::process::id().to_string());
             let place = [a.load.pool.as_str(), image.as_str()];
             let ladder = Ladder::new(sides, &counts);
-            let mut arms = Arriving::new(ladder, &steps, &counts, &a.common.from, place);
+            let mut arms = Arriving::new(ladder, &steps, &a.common.from, place);
             compare::run(&options, &client, &mut arms, &names, &|words| say!("{words}"))
         })
         .map_err(uncompared)?;

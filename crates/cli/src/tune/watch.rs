@@ -10,6 +10,7 @@ use loligo_daemon::{TuneNumbers, tune_metrics};
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, outln, say};
 use loligo_tune::apply::{Hands, drifts, standing};
+use loligo_tune::counted;
 use loligo_tune::rules::Rules;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ const DRIFTED: u8 = 1;
     loligo tune watch --every 300 --textfile /var/lib/prometheus/node-exporter/loligo-tune.prom")]
 pub(super) struct WatchArgs {
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// Look once, and end
     #[arg(long)]
     once: bool,
@@ -47,7 +48,7 @@ pub(super) struct WatchArgs {
     remote_conf: PathBuf,
     /// The folder of journals [default: $LOLIGO_STATE_DIR/tune or /var/lib/loligo/tune]
     #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Print JSON: one document for each look
     #[arg(long)]
     json: bool,
@@ -82,7 +83,8 @@ pub(super) fn watch(a: &WatchArgs) -> Result<ExitCode> {
                 }
                 if a.once {
                     if !a.json {
-                        outln!("{} of {} values drifted", seen.drifts.len(), seen.steps);
+                        let all = usize::try_from(seen.steps).unwrap_or(usize::MAX);
+                        outln!("{} of {} drifted", seen.drifts.len(), counted(all, "value"));
                     }
                     return Ok(ExitCode::from(if seen.drifts.is_empty() { 0 } else { DRIFTED }));
                 }

@@ -1,5 +1,6 @@
 //! The bounds of a run that is taken back by the cluster's copy: options that rules know, and none that opens a door.
 
+use super::peers::is_mtu;
 use super::value::Value;
 use crate::plan::Change;
 use crate::rules::{OptionTable, Target, is_key};
@@ -42,7 +43,7 @@ pub(super) fn forbidden(change: &Change, before: &Value) -> Option<String> {
         // Hosts have bounds of their own.
         _ => true,
     };
-    if change.target == Target::Nic && change.key.ends_with("/mtu") && !is_lower(change, before) {
+    if is_mtu(change) && !is_lower(change, before) {
         return Some(
             "a copy only lowers an MTU. Take it back on the host of the run, or by 'ip link set'".to_owned(),
         );

@@ -63,6 +63,7 @@ mod tests {
                 host: "h".into(),
                 at: 1,
                 purpose,
+                kind: None,
             }),
             Entry::Step(Box::new(step)),
             Entry::Doing(1),

@@ -4,10 +4,12 @@ use super::disk::is_of_disk;
 use super::peers;
 use super::places::{Hands, is_in_force, wanted};
 use super::step::Step;
+use crate::counted;
 use crate::facts::{Facts, Osd};
 use crate::gather::asked::{ask, command};
 use crate::plan::{is_of, is_same};
 use crate::rules::{Observe, Target};
+use loligo_ceph::CephError;
 use loligo_ceph::commands::Recipient;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -148,15 +150,10 @@ fn daemons(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effect, Strin
 fn one(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<Option<String>, String> {
     let change = &step.change;
     let to = Recipient::Osd(osd.id as u32);
-    let mut asks = command("config get");
-    asks["var"] = json!(change.key);
-    let said = match hands.client.send(to, &asks) {
+    let runs = match runs_with(hands, osd, &change.key) {
         Err(why) if why.errno() == Some(libc::ENOENT) && change.value.is_none() => return Ok(None),
         said => said.map_err(|why| why.to_string())?,
     };
-    let said: serde_json::Value = serde_json::from_str(&said).map_err(|why| why.to_string())?;
-    let runs = said[change.key.as_str()].as_str().map(str::to_owned);
-    let runs = runs.unwrap_or_else(|| said[change.key.as_str()].to_string());
     match &change.value {
         Some(wants) if !is_same(&runs, wants) => {
             return Err(format!(
@@ -181,6 +178,15 @@ fn one(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<Option<String>, Strin
     Ok(Some(format!("osd.{} runs with {runs}", osd.id)))
 }
 
+/// The value that an OSD runs with, by its own word.
+pub(super) fn runs_with(hands: Hands<'_>, osd: &Osd, key: &str) -> Result<String, CephError> {
+    let mut asks = command("config get");
+    asks["var"] = json!(key);
+    let text = hands.client.send(Recipient::Osd(osd.id as u32), &asks)?;
+    let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    Ok(said[key].as_str().map_or_else(|| said[key].to_string(), str::to_owned))
+}
+
 /// The shards of the operation queue that an OSD has.
 fn shards(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<String, String> {
     let said = ask(hands.client, Recipient::Osd(osd.id as u32), &command("dump_op_pq_state"))?;
@@ -188,9 +194,9 @@ fn shards(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<String, String> {
         said.as_object().map_or(0, |all| all.keys().filter(|key| key.contains("ShardedOpWQ")).count());
     match &step.change.value {
         Some(wants) if step.change.key == "osd_op_num_shards" && !is_same(wants, &count.to_string()) => {
-            Err(format!("osd.{} has {count} shards and not {wants}", osd.id))
+            Err(format!("osd.{} has {} and not {wants}", osd.id, counted(count, "shard")))
         }
-        _ => Ok(format!("osd.{} has {count} shards", osd.id)),
+        _ => Ok(format!("osd.{} has {}", osd.id, counted(count, "shard"))),
     }
 }
 
@@ -220,7 +226,7 @@ fn is_gone(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<(), String> {
 }
 
 /// The value that an OSD takes by the database, or by default.
-fn by_database(hands: Hands<'_>, osd: &Osd, key: &str) -> Result<String, String> {
+pub(super) fn by_database(hands: Hands<'_>, osd: &Osd, key: &str) -> Result<String, String> {
     let order = json!({"prefix": "config get", "who": format!("osd.{}", osd.id), "key": key});
     let said = hands.client.send(Recipient::Monitors, &order).map_err(|why| why.to_string())?;
     Ok(said.trim().to_owned())

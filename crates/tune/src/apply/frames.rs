@@ -1,6 +1,7 @@
 //! Large packets that must reach other hosts whole, as an interface is set to carry them.
 
 use super::interface::Interface;
+use crate::counted;
 use crate::gather::{mtu, subnets};
 use loligo_block::host_files::HostFiles;
 use serde::{Deserialize, Serialize};
@@ -136,7 +137,9 @@ pub(super) fn sight(nic: Interface<'_>, frames: &[Frame]) -> Result<String, Stri
     Ok(match largest {
         None if nobody => "no OSD of another host lies behind it".to_owned(),
         None => "nobody behind it answers, so that no large packet was seen to pass".to_owned(),
-        Some(size) => format!("packets of up to {size} bytes pass to {} OSD addresses", answered.len()),
+        Some(size) => {
+            format!("packets of up to {size} bytes pass to {}", counted(answered.len(), "OSD address"))
+        }
     })
 }
 

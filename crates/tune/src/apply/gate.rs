@@ -1,6 +1,7 @@
 //! The health of a cluster while it is changed.
 
 use crate::gather::asked::{ask, command};
+use crate::{counted, is_or_are};
 use loligo_ceph::commands::{CommandClient, Recipient};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -53,7 +54,10 @@ impl Health {
             return Some(format!("{name}: {words}"));
         }
         let is_unclean = self.unclean > 0 && !accepted.contains("PG_DEGRADED");
-        is_unclean.then(|| format!("{} placement groups are not active and clean", self.unclean))
+        let count = usize::try_from(self.unclean).unwrap_or_default();
+        let words =
+            || format!("{} {} not active and clean", counted(count, "placement group"), is_or_are(count));
+        is_unclean.then(words)
     }
 }
 

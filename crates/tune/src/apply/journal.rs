@@ -38,6 +38,32 @@ pub struct Head {
     pub at: u64,
     /// The purpose of the plan.
     pub purpose: Purpose,
+    /// The command that made the run; nothing: an older program did, and has not said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RunKind>,
+}
+
+/// The command that a run is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunKind {
+    /// Values are to stay.
+    Apply,
+    /// A comparison: all is as before in the end.
+    Verify,
+    /// Trials: all is as before in the end.
+    Search,
+}
+
+impl RunKind {
+    /// As the command is named.
+    pub fn word(self) -> &'static str {
+        match self {
+            RunKind::Apply => "apply",
+            RunKind::Verify => "verify",
+            RunKind::Search => "search",
+        }
+    }
 }
 
 /// A line.
@@ -319,7 +345,34 @@ mod tests {
     fn head() -> Entry {
         let purpose = Purpose { workload: Workload::Mixed, goal: Goal::Iops };
         let (magic, run) = (MAGIC.to_owned(), "r".to_owned());
-        Entry::Head(Head { magic, version: VERSION, run, fsid: "f".into(), host: "h".into(), at: 1, purpose })
+        let kind = Some(RunKind::Apply);
+        let (fsid, host) = ("f".to_owned(), "h".to_owned());
+        Entry::Head(Head { magic, version: VERSION, run, fsid, host, at: 1, purpose, kind })
+    }
+
+    #[test]
+    fn a_head_of_an_older_program_is_read_and_kept_to_the_byte() {
+        let old = concat!(
+            r#"bb5ed7e7 {"head":{"magic":"loligo-tune-run","version":1,"run":"20261128-201500-4711","fsid":"f","#,
+            r#""host":"n1","at":1764361200,"purpose":{"workload":"mixed","goal":"iops"}}}"#,
+            "\n"
+        );
+        let (entries, good) = read(old.as_bytes()).expect("a journal");
+        assert_eq!((Run::of(&entries).expect("a run").head.kind, good), (None, old.len()));
+        assert_eq!(line(&entries[0]), old);
+    }
+
+    #[test]
+    fn the_command_of_a_run_is_in_its_head() {
+        let text = line(&head());
+        assert!(text.contains(r#""kind":"apply""#), "{text}");
+        let (entries, _) = read(text.as_bytes()).expect("a journal");
+        assert_eq!(entries, [head()]);
+        let all = [RunKind::Apply, RunKind::Verify, RunKind::Search];
+        assert!(
+            all.iter()
+                .all(|it| serde_json::to_string(it).is_ok_and(|said| said == format!("{:?}", it.word())))
+        );
     }
 
     #[test]

@@ -1,89 +1,20 @@
 //! Options of Ceph that a person or a search names, and no rule: what may be set is asked of the cluster.
 
+use super::harm::harm;
+use super::option_help::{OptionHelp, names};
 use super::places::Hands;
 use super::step::{Chosen, price};
 use crate::facts::Facts;
+use crate::nearest::did_you_mean;
 use crate::plan::{Change, Now, is_of};
 use crate::rules::{Observe, OptionTable, Risk, Target};
-use loligo_ceph::commands::Recipient;
-use serde::Deserialize;
-use serde_json::json;
 
-/// Decimals of a number that the configuration database keeps: it writes 0.0000001 as 0.000000.
-const DECIMALS: usize = 6;
-
-/// The cluster's word on an option (`ceph config help`).
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct OptionHelp {
-    /// As the cluster spells it: it takes other spellings, and keeps this one.
-    name: String,
-    #[serde(rename = "type")]
-    kind: String,
-    min: serde_json::Value,
-    max: serde_json::Value,
-    enum_values: Vec<String>,
-    can_update_at_runtime: bool,
-}
-
-impl OptionHelp {
-    /// The reason why the option cannot have this value; nothing: the cluster may take it.
-    fn refuses(&self, value: &str) -> Option<String> {
-        let kind = self.kind.as_str();
-        let is_number = match kind {
-            "int" => value.parse::<i64>().is_ok(),
-            "uint" | "size" | "secs" | "millisecs" => value.parse::<u64>().is_ok(),
-            "float" => value.parse::<f64>().is_ok_and(f64::is_finite),
-            _ => true,
-        };
-        let is_level = kind == "str" && self.name.starts_with("debug_");
-        if is_level && !value.split_once('/').is_some_and(|(log, memory)| both(log, memory)) {
-            return Some("write both levels, as 1/5: the cluster keeps both".to_owned());
-        }
-        if kind == "bool" && !["true", "false"].contains(&value) {
-            return Some("it takes true or false".to_owned());
-        }
-        if is_abbreviated(value) {
-            return Some(
-                "write the number in full: the cluster keeps it so, and it is compared with that".to_owned(),
-            );
-        }
-        if !is_number {
-            let what = if kind == "float" { "a number" } else { "a whole number" };
-            let sign = if matches!(kind, "int" | "float") { "" } else { ", not below 0" };
-            return Some(format!("it takes {what}{sign}"));
-        }
-        let is_kept = |it: f64| format!("{it:.DECIMALS$}").parse() == Ok(it);
-        if kind == "float" && !value.parse().is_ok_and(is_kept) {
-            return Some(format!("the cluster keeps {DECIMALS} decimals of it"));
-        }
-        if !self.enum_values.is_empty() && !self.enum_values.iter().any(|it| it == value) {
-            return Some(format!("it takes one of these: {}", self.enum_values.join(", ")));
-        }
-        let is = value.parse::<f64>().ok();
-        match (is, bound(&self.min), bound(&self.max)) {
-            (Some(is), Some(min), _) if is < min => Some(format!("it takes {min} at least")),
-            (Some(is), _, Some(max)) if is > max => Some(format!("it takes {max} at most")),
-            _ => None,
-        }
-    }
-}
-
-/// Levels of a log: of what is written, and of what is kept in memory.
-fn both(log: &str, memory: &str) -> bool {
-    [log, memory].iter().all(|it| it.parse::<u8>().is_ok_and(|level| level.to_string() == *it))
-}
-
-/// A bound as the cluster says it: a number, a number as text, or an empty text where there is none.
-fn bound(said: &serde_json::Value) -> Option<f64> {
-    said.as_f64().or_else(|| said.as_str()?.parse().ok())
-}
-
-/// A change of an option for a section, to the first of `values`. All of them are checked, since a search tries them all.
+/// A change of an option for a section, to the first of `values`. All of them are checked, since a search tries them all. Values that
+/// stop work are taken with `weaken` alone.
 ///
 /// # Errors
-/// If no daemon is known of the section, the release has no such option, the option cannot have one of the values, or it never acts;
-/// the reason.
+/// If no daemon is known of the section, none of it uses the option, the release has no such option, the option cannot have one of the
+/// values, or it never acts; the reason.
 ///
 /// # Panics
 /// If there is no value.
@@ -93,6 +24,7 @@ pub fn named(
     rule: &str,
     [who, key]: [&str; 2],
     values: &[String],
+    weaken: bool,
 ) -> Result<Chosen, String> {
     if !is_section(who) {
         return Err(format!(
@@ -100,9 +32,13 @@ pub fn named(
         ));
     }
     if who.starts_with("osd") && !facts.osds.iter().any(|osd| is_of(osd, who)) {
-        return Err(format!("there is no OSD of {who}: 'ceph osd tree' lists them"));
+        let meant = did_you_mean(who, sections(facts));
+        return Err(format!("there is no OSD of {who}{meant}: 'ceph osd tree' lists them"));
     }
-    let help = help(hands, key)?.ok_or_else(|| format!("this release has no option {key}"))?;
+    let Some(help) = OptionHelp::ask(hands, key)? else {
+        let meant = did_you_mean(key, names(hands));
+        return Err(format!("this release has no option {key}{meant}: 'ceph config ls' lists them"));
+    };
     if help.name != key {
         return Err(format!("the option is spelt {}: its value is not found by {key}", help.name));
     }
@@ -111,9 +47,19 @@ pub fn named(
             "{key}: the tuner's own connection, lock and keys stand on it, and a wrong value could not be taken back"
         ));
     }
+    let table = facts.cluster.release.and_then(OptionTable::near);
+    let listed = table.and_then(|table| table.find(key));
+    if who.starts_with("osd") && help.is_of_clients(listed.map(|it| it.acts)) {
+        return Err(format!(
+            "no OSD uses {key}: it is an option of clients. Set it for client, or for one of them, as client.NAME"
+        ));
+    }
     for value in values {
         if let Some(why) = help.refuses(value) {
             return Err(format!("{key}={value}: {why}"));
+        }
+        if let Some(why) = harm(key, value).filter(|_| !weaken) {
+            return Err(format!("{key}={value}: {why}. Give --weaken if that is meant"));
         }
     }
     let change = Change {
@@ -124,11 +70,16 @@ pub fn named(
         value: Some(values[0].clone()),
         observe: observe(who, key),
     };
-    let table = facts.cluster.release.and_then(OptionTable::near);
-    let is_listed = table.is_some_and(|table| table.find(key).is_some());
-    let is_late = !is_listed && !who.starts_with("client") && !help.can_update_at_runtime;
+    let is_late = listed.is_none() && !who.starts_with("client") && !help.can_update_at_runtime;
     let risk = if is_late { Risk::Restart } else { price(&change, facts)? };
     Ok(Chosen::new(rule, risk, change, facts))
+}
+
+/// Sections with a mask that OSDs are of.
+fn sections(facts: &Facts) -> Vec<String> {
+    let hosts = facts.osds.iter().map(|osd| format!("osd/host:{}", osd.host));
+    let classes = facts.osds.iter().filter_map(|osd| osd.class.as_ref());
+    hosts.chain(classes.map(|class| format!("osd/class:{class}"))).collect()
 }
 
 /// Sections as the configuration database spells them, and whose daemons are known.
@@ -146,16 +97,6 @@ fn is_section(who: &str) -> bool {
                 || who == "client"
                 || who.strip_prefix("client.").is_some_and(is_name)
         }
-    }
-}
-
-/// The monitors' word on an option; nothing: they know none of this name.
-fn help(hands: Hands<'_>, option: &str) -> Result<Option<OptionHelp>, String> {
-    let order = json!({"prefix": "config help", "key": option, "format": "json"});
-    match hands.client.send(Recipient::Monitors, &order) {
-        Ok(said) => serde_json::from_str(&said).map(Some).map_err(|why| format!("config help: {why}")),
-        Err(why) if why.errno() == Some(libc::ENOENT) => Ok(None),
-        Err(why) => Err(why.to_string()),
     }
 }
 
@@ -181,15 +122,6 @@ fn bars_the_tuner(key: &str) -> bool {
     is_wire || NAMES.contains(&key) || FAMILIES.iter().any(|family| key.starts_with(family))
 }
 
-/// `32M` and `4Ki`: numbers that the cluster writes out.
-fn is_abbreviated(value: &str) -> bool {
-    let digits = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    digits.len() < value.len()
-        && ["K", "M", "G", "T", "P", "E"]
-            .iter()
-            .any(|unit| digits.strip_prefix(unit).is_some_and(|rest| ["", "i", "B", "iB"].contains(&rest)))
-}
-
 /// The way to see that a value acts. Some options have a witness beside the daemon's word on them.
 fn observe(who: &str, key: &str) -> Observe {
     match key {
@@ -204,10 +136,6 @@ fn observe(who: &str, key: &str) -> Observe {
 mod tests {
     use super::*;
 
-    fn of(said: serde_json::Value) -> OptionHelp {
-        serde_json::from_value(said).expect("help of an option")
-    }
-
     #[test]
     fn sections_are_those_whose_daemons_are_known() {
         for good in ["osd", "osd.3", "osd/class:hdd", "osd/host:n1", "global", "client", "client.vm"] {
@@ -218,48 +146,6 @@ mod tests {
         {
             assert!(!is_section(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn numbers_with_units_are_known() {
-        for short in ["32M", "4Ki", "1.5GiB", "10K"] {
-            assert!(is_abbreviated(short), "{short}");
-        }
-        for full in ["33554432", "kernel", "0/1", "compression=M", "M", "high_client_ops", "10s"] {
-            assert!(!is_abbreviated(full), "{full}");
-        }
-    }
-
-    #[test]
-    fn values_that_an_option_cannot_have_are_refused() {
-        let uint = of(json!({"type": "uint", "min": "", "max": "", "enum_values": []}));
-        let float = of(json!({"type": "float", "min": 0.0, "max": "1"}));
-        let word =
-            of(json!({"type": "str", "min": "", "max": "", "enum_values": ["wpq", "mclock_scheduler"]}));
-        let refused = |help: &OptionHelp, value: &str| help.refuses(value).unwrap_or_default();
-        assert_eq!(refused(&uint, "7"), "");
-        assert_eq!(refused(&uint, "many"), "it takes a whole number, not below 0");
-        assert_eq!(refused(&uint, "-1"), "it takes a whole number, not below 0");
-        assert!(refused(&uint, "32M").contains("in full"));
-        assert_eq!(refused(&float, "0.5"), "");
-        for small in ["0.0000001", "1e-7", "0.1234567"] {
-            assert_eq!(refused(&float, small), "the cluster keeps 6 decimals of it");
-        }
-        assert_eq!(refused(&float, "1e-3"), "");
-        let (truth, time) = (of(json!({"type": "bool"})), of(json!({"type": "secs"})));
-        assert_eq!((refused(&truth, "true"), refused(&time, "5")), (String::new(), String::new()));
-        let level = of(json!({"type": "str", "name": "debug_osd"}));
-        assert_eq!(refused(&level, "1/5"), "");
-        for bad in ["1", "perhaps", "01/5", "1/"] {
-            assert!(refused(&level, bad).contains("both levels"), "{bad}");
-        }
-        assert_eq!(refused(&truth, "True"), "it takes true or false");
-        assert_eq!(refused(&time, "5m"), "it takes a whole number, not below 0");
-        assert_eq!(refused(&float, "1.5"), "it takes 1 at most");
-        assert_eq!(refused(&float, "-1"), "it takes 0 at least");
-        assert_eq!(refused(&word, "wpq"), "");
-        assert_eq!(refused(&word, "fifo"), "it takes one of these: wpq, mclock_scheduler");
-        assert!(of(json!({"type": "str", "newer": [1]})).refuses("x=1,y=2").is_none());
     }
 
     #[test]

@@ -76,9 +76,9 @@ pub(super) fn takes(key: &str, value: Option<&str>, beside: &BTreeMap<String, St
 
 /// The keys that a change of `key` is of: the MTU of an interface is that of all that it lies on, the lowest first.
 pub(super) fn with_lower(host: &HostFiles, key: &str) -> Vec<String> {
-    let lower = match key.strip_suffix("/mtu") {
-        Some(name) => Interface { host, name }.all_lower(),
-        None => Vec::new(),
+    let lower = match Nic::new(key) {
+        Ok(nic) if nic.what == What::Mtu => nic.of(host).all_lower(),
+        _ => Vec::new(),
     };
     lower.into_iter().map(|name| format!("{name}/mtu")).chain([key.to_owned()]).collect()
 }

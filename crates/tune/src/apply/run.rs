@@ -4,7 +4,6 @@ use super::effect::{self, Effect};
 use super::gate::Health;
 use super::journal::{Entry, Head, How, Journal, Run, now};
 use super::lock::Lock;
-use super::overridden::overridden;
 use super::peers;
 use super::places::{Hands, NotPut, has, meant, wanted};
 use super::restart::Restarts;
@@ -91,7 +90,8 @@ struct UnderWay<'a> {
 }
 
 impl Apply<'_> {
-    /// Makes all steps. Each is in the journal before it is made.
+    /// Makes all steps. Each is in the journal before it is made. Those that would not act ([`overridden`](super::overridden)) are left
+    /// out by the caller.
     ///
     /// # Errors
     /// If nothing was begun: the journal or the cluster's copy cannot be written. A run that stops later has its reason in its end.
@@ -116,7 +116,7 @@ impl Apply<'_> {
     /// Makes what is there durable, with `more` entries, on this host and in the cluster. Nothing is changed before.
     ///
     /// # Errors
-    /// If that cannot be, or a value cannot act: an OSD has another one that goes before it.
+    /// If that cannot be.
     pub(super) fn begin(
         &self,
         head: Head,
@@ -124,9 +124,6 @@ impl Apply<'_> {
         more: &[Entry],
         path: &Path,
     ) -> Result<(Journal, Vec<Entry>, State), String> {
-        if let Some(why) = overridden(self.hands, self.facts, steps)?.into_values().next() {
-            return Err(why);
-        }
         let mut entries = vec![Entry::Head(head.clone())];
         entries.extend(steps.iter().map(|step| Entry::Step(Box::new(step.clone()))));
         entries.extend_from_slice(more);

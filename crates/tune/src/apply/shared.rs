@@ -3,7 +3,7 @@
 //! The copy is whole before the first deed, so that a run can be taken back from another host.
 
 use super::effect::Effect;
-use super::journal::{Entry, Head, Run, line, read};
+use super::journal::{Entry, Head, Run, RunKind, line, read};
 use super::step::Step;
 use super::witness;
 use crate::gather::asked::{ask, command};
@@ -28,6 +28,9 @@ pub struct State {
     pub state: String,
     /// Seconds since 1970 at which it was begun.
     pub at: u64,
+    /// The command that made it; nothing: an older program did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RunKind>,
     /// Values that the copy has.
     pub pieces: usize,
     /// OSDs that it keeps from being marked out.
@@ -39,7 +42,7 @@ impl State {
     /// Of a run that is about to begin.
     pub fn new(head: &Head) -> State {
         let (run, host, state) = (head.run.clone(), head.host.clone(), "applying".to_owned());
-        State { run, host, state, at: head.at, pieces: 0, noout: BTreeSet::new() }
+        State { run, host, state, at: head.at, kind: head.kind, pieces: 0, noout: BTreeSet::new() }
     }
 
     /// Takes an entry of the journal up; true if that changed it.
@@ -195,10 +198,13 @@ mod tests {
     fn another_host_knows_noout_and_restarts_all_osds() {
         let old = r#"{"run": "r", "host": "h", "state": "stopped", "at": 1, "pieces": 1}"#;
         let mut state: State = serde_json::from_str(old).expect("the state of an older program");
+        assert_eq!(state.kind, None);
+        state.kind = Some(RunKind::Verify);
         assert!(state.follow(&Entry::Noout(2)) && state.follow(&Entry::Noout(1)));
         assert!(state.follow(&Entry::NooutEnded(1)) && !state.follow(&Entry::Restarting(2)));
         let text = serde_json::to_string(&state).expect("JSON");
         let state: State = serde_json::from_str(&text).expect("a state");
+        assert_eq!(state.kind, Some(RunKind::Verify), "{text}");
         let change = Change {
             target: Target::Config,
             who: "osd".into(),

@@ -1,6 +1,7 @@
 //! Sides of a comparison: what is there now, and what the first steps or all of them make of it. They are put in place again and again.
 
 use super::journal::{Entry, Head, Journal, now};
+use super::overridden::overridden;
 use super::peers;
 use super::places::{NotPut, has, meant};
 use super::rollback::{before, is_ours, same};
@@ -202,7 +203,8 @@ impl Apply<'_> {
     /// Has `body` compare sides. All steps count as begun from the first moment, and what was there is put back in the end.
     ///
     /// # Errors
-    /// If nothing was begun, `body` fails, or what was there cannot be put back.
+    /// If nothing was begun, since that cannot be or an OSD has a value that goes before one of a step; if `body` fails, or what was there
+    /// cannot be put back.
     pub fn compare<T, E: std::fmt::Display>(
         &self,
         head: Head,
@@ -210,6 +212,10 @@ impl Apply<'_> {
         path: &Path,
         body: impl FnOnce(&mut Sides<'_>) -> Result<T, E>,
     ) -> Result<T, Uncompared<E>> {
+        let vain = overridden(self.hands, self.facts, steps).map_err(Uncompared::NotBegun)?;
+        if let Some(why) = vain.into_values().next() {
+            return Err(Uncompared::NotBegun(why));
+        }
         let run = head.run.clone();
         let doing: Vec<Entry> = steps.iter().map(|step| Entry::Doing(step.number)).collect();
         let (journal, _, state) = self.begin(head, steps, &doing, path).map_err(Uncompared::NotBegun)?;

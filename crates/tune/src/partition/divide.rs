@@ -7,6 +7,7 @@
 use super::document::{InterruptPart, Level, OsdPart, Partition, ShardPart};
 use super::machine::{Device, Machine, Wish};
 use crate::cpus::Cpus;
+use crate::{counted, is_or_are};
 use std::collections::BTreeMap;
 
 /// Cores of an OSD below which groups of its threads starve when they are kept apart.
@@ -129,8 +130,11 @@ fn shards(machine: &Machine, claims: &mut BTreeMap<i64, Claims>) -> Option<Shard
         claims.shards = wanted;
     } else {
         why.push(format!(
-            "{cores} cores are too few for {shards} shards and {} OSDs: shards share the cores of the node",
-            claims.homes.len()
+            "{} {} too few for {} and {}: shards share the cores of the node",
+            counted(cores, "core"),
+            is_or_are(cores),
+            counted(wanted, "shard"),
+            counted(claims.homes.len(), "OSD")
         ));
     }
     Some(ShardPart { shards, node, own, cpus: all(&machine.nodes[&node]), why })
@@ -192,7 +196,12 @@ fn part(id: i64, node: i64, cores: &[Cpus], sharing: Option<usize>, mut why: Vec
         let (msgr_worker, tp_osd_tp, bstore) = (all(msgr), all(work), all(store));
         return OsdPart { id, node, level: Level::Apart, cpus, msgr_worker, tp_osd_tp, bstore, other, why };
     };
-    why.push(format!("fewer than {APART} cores for each OSD of the node: {osds} OSDs share {}", cores.len()));
+    let verb = if osds == 1 { "has" } else { "share" };
+    why.push(format!(
+        "fewer than {APART} cores for each OSD of the node: {} {verb} {}",
+        counted(osds, "OSD"),
+        cores.len()
+    ));
     let [msgr_worker, tp_osd_tp, bstore] = [cpus.clone(), cpus.clone(), cpus.clone()];
     OsdPart { id, node, level: Level::Shared, cpus, msgr_worker, tp_osd_tp, bstore, other, why }
 }
@@ -225,7 +234,9 @@ fn spread(machine: &Machine, nic: &Device) -> InterruptPart {
 
 /// Interrupts of NVMe are placed by the kernel, one queue to each processor, and cannot be moved.
 fn left(device: &Device) -> InterruptPart {
-    let why = format!("{} interrupts are left: the kernel places those of NVMe by queue", device.irqs.len());
+    let count = device.irqs.len();
+    let (all, are) = (counted(count, "interrupt"), is_or_are(count));
+    let why = format!("{all} {are} left: the kernel places those of NVMe by queue");
     InterruptPart { device: device.name.clone(), node: device.node, to: Vec::new(), why }
 }
 

@@ -1,0 +1,64 @@
+//! Options by name: values that change nothing, stop work, or are of somebody else are refused, and mends can be pasted.
+
+use super::site::Site;
+use loligo_tests::lab::{good, refused};
+use loligo_tests::server::program;
+
+/// Nothing of what is refused here is written.
+pub(super) fn values_that_serve_nobody_are_refused(site: &Site) {
+    good(site.lab.sh("ceph config set osd osd_scrub_load_threshold 0.3"));
+    let before = site.dump();
+    assert!(before.contains("\"0.300000\""), "the cluster keeps six decimals: {before}");
+    let load = ["verify", "--pool", "rbd", "--yes", "--set"];
+    let no = |set: &str, words: &[&str]| {
+        for head in [&["apply", "--yes", "--set"][..], &load] {
+            let said = refused(&site.tune(&[head, &[set]].concat()));
+            for words in words {
+                assert!(said.contains(words), "{set}: {said}");
+            }
+        }
+        assert_eq!(site.dump(), before, "{set} changed something");
+    };
+    for set in
+        ["osd:osd_max_backfills=1", "osd:osd_scrub_load_threshold=0.3", "osd:osd_scrub_during_recovery=false"]
+    {
+        no(set, &["nothing would change: osd.0 and 2 more run with", "Name another value"]);
+    }
+    no("osd.1:osd_max_backfills=1", &["nothing would change: osd.1 runs with 1 already"]);
+    no("client:rbd_cache=true", &["nothing would change: client has true already"]);
+    no("osd:rbd_cache=false", &["no OSD uses rbd_cache", "client.NAME"]);
+    no("osd:osd_max_backfills=0", &["no placement group is recovered", "--weaken"]);
+    no("osd:osd_op_num_shards_ssd=0", &["has no shard", "1 is the least that serves"]);
+    no("osd:osd_max_backfill=2", &["no option osd_max_backfill (did you mean osd_max_backfills?)"]);
+    no("osd/class:sdd:osd_max_backfills=2", &["no OSD of osd/class:sdd (did you mean osd/class:"]);
+    for (set, kept) in [
+        ("osd:osd_max_backfills=02", "write 2:"),
+        ("osd:osd_max_backfills=+2", "write 2:"),
+        ("osd:osd_scrub_load_threshold=.5", "write 0.5:"),
+        ("osd:osd_memory_target=4G", "write 4294967296:"),
+    ] {
+        no(set, &[kept]);
+    }
+    let weak = site.json(&["apply", "--weaken", "--set", "osd:osd_max_backfills=0"]);
+    assert_eq!(weak["steps"].as_array().map(Vec::len), Some(1), "{weak}");
+    // Values of the kind of disk, or without a limit, are none of these.
+    let set = ["osd:osd_recovery_max_active=3", "osd:osd_client_message_cap=0"];
+    let fine = site.json(&["apply", "--set", set[0], "--set", set[1]]);
+    assert_eq!(fine["steps"].as_array().map(Vec::len), Some(2), "{fine}");
+    good(site.lab.sh("ceph config rm osd osd_scrub_load_threshold"));
+    the_mend_of_a_run_can_be_pasted(site);
+}
+
+/// The command that `apply` names leads to the same cluster and journals.
+fn the_mend_of_a_run_can_be_pasted(site: &Site) {
+    let before = site.dump();
+    let done = good(site.tune(&["apply", "--yes", "--set", "osd:osd_max_scrubs=2"]));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains("1 step is made"), "{said}");
+    assert_eq!(site.last_run()["kind"], "apply");
+    let (_, mend) = said.split_once("'loligo ").expect("a command");
+    let mend = mend.split('\'').next().expect("its end");
+    assert!(mend.contains(" --conf ") && mend.contains(" --state "), "{mend}");
+    good(site.lab.sh(&format!("env -u CEPH_CONF {} {mend}", program().display())));
+    assert_eq!((site.dump(), site.last_run()["state"].as_str()), (before, Some("rolled-back")));
+}
