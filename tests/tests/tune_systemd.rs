@@ -109,7 +109,8 @@ impl Space {
 
 /// A variable comes to the OSD by its unit, is seen in its process, and goes with the run.
 fn takes_a_library_at_its_start(space: &Space) {
-    let plan = space.tune(&["plan", "--json", "--verbose"]);
+    let (program, conf) = (program().display().to_string(), space.lab.dir.join("ceph.conf"));
+    let plan = space.run(&[&program, "tune", "plan", "--json", "--conf", conf.to_str().expect("a path")]);
     let plan: serde_json::Value = serde_json::from_slice(&good(plan).stdout).expect("JSON");
     let proposed =
         |rule: &str| plan["proposals"].as_array().is_some_and(|all| all.iter().any(|it| it["rule"] == rule));
@@ -123,7 +124,10 @@ fn takes_a_library_at_its_start(space: &Space) {
     let script = format!("tr '\\0' '\\n' </proc/$(pgrep -x ceph-osd)/environ | grep ^{name}=");
     let has = || String::from_utf8_lossy(&space.run(&["sh", "-c", &script]).stdout).trim().to_owned();
     assert_eq!(has(), "");
-    let said = good(space.tune(&["apply", "--rule", rule, "--risk", "restart", "--yes"]));
+    // A lab does not run this one.
+    let by_systemd = ["--restart-with", "systemctl restart ceph-osd@{id}.service"];
+    let apply = ["apply", "--rule", rule, "--risk", "restart", "--yes"];
+    let said = good(space.tune(&[&apply[..], &by_systemd].concat()));
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let variable = has();
     assert!(variable.starts_with(name), "{variable}");
@@ -131,7 +135,7 @@ fn takes_a_library_at_its_start(space: &Space) {
     // It outlives a start that is none of the tuner's.
     good(space.run(&["systemctl", "restart", "ceph-osd@2.service"]));
     assert_eq!(has(), variable);
-    good(space.tune(&["rollback"]));
+    good(space.tune(&[&["rollback"], &by_systemd[..]].concat()));
     assert_eq!(has(), "");
 }
 

@@ -202,7 +202,7 @@ impl Restarts<'_> {
         mut is_so: impl FnMut(bool) -> Result<T, String>,
     ) -> Result<T, String> {
         let begun = Instant::now();
-        let mut aloud = begun + ALOUD;
+        let (mut aloud, mut before) = (begun + ALOUD, String::new());
         loop {
             let is_late = begun.elapsed() >= self.patience;
             let is_aloud = is_late || Instant::now() >= aloud;
@@ -211,7 +211,9 @@ impl Restarts<'_> {
                 Ok(it) => return Ok(it),
                 Err(why) if is_late => return Err(format!("{why}, after {patience} s (--patience)")),
                 Err(why) if is_aloud => {
-                    watch.say(&format!("{why} ({seconds} s of {patience} s)"));
+                    let words = if why == before { "as before" } else { &why };
+                    watch.say(&format!("{words} ({seconds} s of {patience} s)"));
+                    before = why;
                     aloud = Instant::now() + ALOUD;
                 }
                 Err(_) => {}
