@@ -9,9 +9,9 @@ pub(super) fn values_that_serve_nobody_are_refused(site: &Site) {
     good(site.lab.sh("ceph config set osd osd_scrub_load_threshold 0.3"));
     let before = site.dump();
     assert!(before.contains("\"0.300000\""), "the cluster keeps six decimals: {before}");
-    let load = ["verify", "--pool", "rbd", "--yes", "--set"];
+    let load = ["verify", "--pool", "rbd", "--risk", "restart", "--yes", "--set"];
     let no = |set: &str, words: &[&str]| {
-        for head in [&["apply", "--yes", "--set"][..], &load] {
+        for head in [&["apply", "--risk", "restart", "--yes", "--set"][..], &load] {
             let said = refused(&site.tune(&[head, &[set]].concat()));
             for words in words {
                 assert!(said.contains(words), "{set}: {said}");
@@ -29,6 +29,8 @@ pub(super) fn values_that_serve_nobody_are_refused(site: &Site) {
     no("osd:rbd_cache=false", &["no OSD uses rbd_cache", "client.NAME"]);
     no("osd:osd_max_backfills=0", &["no placement group is recovered", "--weaken"]);
     no("osd:osd_op_num_shards_ssd=0", &["has no shard", "1 is the least that serves"]);
+    // The lab's file has it.
+    no("osd:bluestore_cache_size=1073741824", &["nothing was changed: osd.", "by its file"]);
     no("osd:osd_max_backfill=2", &["no option osd_max_backfill (did you mean osd_max_backfills?)"]);
     no("osd/class:sdd:osd_max_backfills=2", &["no OSD of osd/class:sdd (did you mean osd/class:"]);
     for (set, kept) in [
