@@ -51,8 +51,6 @@ shipped=debug
 [ "${LOLIGO_LONG:-}" != 1 ] || shipped=release
 LOLIGO_BIN=$(realpath "$dir")/$shipped/loligo
 export LOLIGO_BIN
-# Tests on clusters wait more than they work: two at a time leave two processors idle for half of the time.
-[ "$(nproc)" -ge 3 ] || export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 
 export FUZZ_S=${FUZZ_S:-4}
 # Below 2^32, where wide seeds begin; beyond all fixed ones.
