@@ -3,6 +3,7 @@
 use loligo_tests::lab::{Lab, good, until};
 use loligo_tests::server::program;
 use loligo_tests::skip::{at_length, installed, root, skip};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -111,7 +112,7 @@ impl Space {
 fn takes_a_library_at_its_start(space: &Space) {
     let (program, conf) = (program().display().to_string(), space.lab.dir.join("ceph.conf"));
     let plan = space.run(&[&program, "tune", "plan", "--json", "--conf", conf.to_str().expect("a path")]);
-    let plan: serde_json::Value = serde_json::from_slice(&good(plan).stdout).expect("JSON");
+    let plan: Value = serde_json::from_slice(&good(plan).stdout).expect("JSON");
     let proposed =
         |rule: &str| plan["proposals"].as_array().is_some_and(|all| all.iter().any(|it| it["rule"] == rule));
     // A build has tcmalloc, or has not.
@@ -157,11 +158,20 @@ fn an_osd_keeps_its_processors_over_restarts_by_systemd() {
     let lab = Lab::new("tune-systemd");
     good(lab.up(&["--osds", "3", "--replicas", "3", "--osd-size", "5g"]));
     good(lab.run("fail osd 2", &[]));
+    until("osd.2 is down", Duration::from_secs(60), || {
+        String::from_utf8_lossy(&lab.sh("ceph osd stat").stdout).contains("2 up")
+    });
     let space = Space::new(lab);
     good(space.run(&["systemctl", "start", "ceph-osd@2.service"]));
     let clean = || {
         until("all is clean", Duration::from_secs(60), || {
-            String::from_utf8_lossy(&space.lab.sh("ceph health").stdout).contains("HEALTH_OK")
+            let said: Value =
+                serde_json::from_slice(&space.lab.sh("ceph status --format json").stdout).unwrap_or_default();
+            let states = said["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
+            said["health"]["status"] == "HEALTH_OK"
+                && said["osdmap"]["num_up_osds"] == 3
+                && states.len() == 1
+                && states[0]["state_name"] == "active+clean"
         })
     };
     clean();
