@@ -40,6 +40,8 @@ pub struct Stat {
     pub ticks: u64,
     /// The same of its children that have ended and were waited for.
     pub children_ticks: u64,
+    /// Its threads that have not ended; of one that has, itself.
+    pub threads: u64,
     /// Ticks from the boot to its start.
     pub start: u64,
 }
@@ -60,12 +62,18 @@ impl Stat {
         let state = fields.next()?.chars().next()?;
         let numbers: Vec<u64> = fields.map_while(|f| f.parse::<i64>().ok().map(|n| n as u64)).collect();
         let sum = |from: usize| Some(numbers.get(from)? + numbers.get(from + 1)?);
-        Some(Stat { state, ticks: sum(10)?, children_ticks: sum(12)?, start: *numbers.get(18)? })
+        let [threads, start] = [*numbers.get(16)?, *numbers.get(18)?];
+        Some(Stat { state, ticks: sum(10)?, children_ticks: sum(12)?, threads, start })
     }
 
     /// It has ended or is about to.
     pub fn is_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
+    }
+
+    /// It has ended with all of its threads. One that was killed is called ended while others of them still hold its files and locks.
+    pub fn is_gone(&self) -> bool {
+        self.is_ended() && self.threads <= 1
     }
 
     /// It was stopped by a signal, and goes on by another.
@@ -101,8 +109,11 @@ mod tests {
     #[test]
     fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
         let stat = format!("7 (a) b) S {}", (4..=30).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
-        let expected = Stat { state: 'S', ticks: 14 + 15, children_ticks: 16 + 17, start: 22 };
-        assert_eq!(Stat::parse(&stat), Some(expected));
+        let expected = Stat { state: 'S', ticks: 14 + 15, children_ticks: 16 + 17, threads: 20, start: 22 };
+        assert_eq!(Stat::parse(&stat), Some(expected.clone()));
+        let ended = Stat { state: 'Z', ..expected };
+        assert!(ended.is_ended() && !ended.is_gone(), "its other threads hold its files");
+        assert!(Stat { threads: 1, ..ended.clone() }.is_gone());
         assert_eq!(Stat::parse("7 (a) S 1 2"), None);
     }
 }

@@ -67,9 +67,9 @@ impl Process {
         Some(Process { name: name.to_owned(), pid, start: stat.start, boot: boot_id() })
     }
 
-    /// True if it still runs.
+    /// True if it still runs, or holds its files and locks.
     pub fn alive(&self) -> bool {
-        self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && !s.is_ended())
+        self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && !s.is_gone())
     }
 
     /// True if it was stopped by a signal.

@@ -21,8 +21,16 @@ pub(super) fn values_that_serve_nobody_are_refused(site: &Site) {
     let same = ["nothing would change: osd.0 and 2 more run with", "Name another value"];
     no(&verify, "osd:osd_max_backfills=1", &same);
     no(&verify, "osd:osd_scrub_load_threshold=0.3", &same);
-    no(&apply, "osd:osd_scrub_during_recovery=false", &same);
-    no(&apply, "osd.1:osd_max_backfills=1", &["nothing would change: osd.1 runs with 1 already"]);
+    no(&verify, "osd:osd_scrub_during_recovery=false", &same);
+    no(&verify, "osd.1:osd_max_backfills=1", &["nothing would change: osd.1 runs with 1 already"]);
+    // A value that only runs is made to stay, and one that stays is no fault.
+    for steps in [1, 0] {
+        let set = ["apply", "--yes", "--set", "osd.1:osd_max_backfills=1"];
+        let done = site.json(&set);
+        assert_eq!(done["steps"].as_array().map(Vec::len), Some(steps), "{done}");
+    }
+    good(site.tune(&["rollback"]));
+    assert_eq!(site.dump(), before);
     no(&verify, "client:rbd_cache=true", &["nothing would change: client has true already"]);
     no(&apply, "osd:rbd_cache=false", &["no OSD uses rbd_cache", "client.NAME"]);
     no(&verify, "osd:osd_max_backfills=0", &["no placement group is recovered", "--weaken"]);

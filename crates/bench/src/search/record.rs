@@ -30,11 +30,14 @@ pub struct Trial {
     pub beyond: Option<String>,
 }
 
-impl Trial {
-    /// True if it says something of its values: they are not tried again.
-    pub fn is_of_values(&self) -> bool {
-        self.failed.is_none() || self.by_values
-    }
+/// Failures after which values are not tried again. One alone may be of a host, a command or a monitor.
+const FAILURES: usize = 2;
+
+/// True if some trials say enough of these values: they are not tried again.
+pub fn are_tried(trials: &[Trial], values: &[String]) -> bool {
+    let mut of_them = trials.iter().filter(|it| it.values.as_slice() == values);
+    let failures = of_them.clone().filter(|it| it.failed.is_some() && it.by_values).count();
+    failures >= FAILURES || of_them.any(|it| it.failed.is_none())
 }
 
 /// The first line: a record goes on only with the same space, load and seed.
@@ -134,8 +137,12 @@ mod tests {
         std::fs::write(&path, old).expect("a record");
         let space = Space::read("version = 1\n[[option]]\nwho = \"osd\"\nname = \"a\"\nfrom = 1\nto = 9\n");
         let record = Record::open(&path, &space.expect("a space"), "4K", 1).expect("a record");
-        let of_values: Vec<bool> = record.trials.iter().map(Trial::is_of_values).collect();
-        assert_eq!(of_values, [true, true, false]);
+        let tried = |value: &str, trials: &[Trial]| are_tried(trials, &[value.to_owned()]);
+        let all = &record.trials;
+        assert_eq!(["3", "4", "5"].map(|value| tried(value, all)), [true, false, false]);
+        let twice = [all.as_slice(), all.as_slice()].concat();
+        assert!(tried("4", &twice), "values that failed twice");
+        assert!(!tried("5", &twice), "failures that are of nobody's values");
         assert_eq!(std::fs::read_to_string(&path).expect("a record"), old, "nothing of it is written anew");
     }
 

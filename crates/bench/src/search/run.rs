@@ -1,7 +1,7 @@
 //! The trials of a search.
 
 use super::chooser::Chooser;
-use super::record::{Record, Trial};
+use super::record::{Record, Trial, are_tried};
 use super::space::Space;
 use crate::compare::{self, Arms, Field, Options, Outcome, Pulse};
 use crate::stats::median;
@@ -126,9 +126,7 @@ impl Search<'_, '_, '_> {
             (self.say)(&format!("the record has {}", counted(record.trials.len(), "trial")));
         }
         while record.trials.len() < self.limits.trials {
-            let is_tried = |values: &[String]| {
-                record.trials.iter().any(|it| it.is_of_values() && it.values.as_slice() == values)
-            };
+            let is_tried = |values: &[String]| are_tried(&record.trials, values);
             let Some(choice) = chooser.next_untried(is_tried)? else {
                 (self.say)(&format!(
                     "the space is used up after {} of {} trials: each of its {} was tried",

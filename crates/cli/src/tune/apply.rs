@@ -161,7 +161,10 @@ pub(super) fn journal(state: Option<&PathBuf>, fsid: &str, run: &str) -> Result<
 impl With {
     /// The options of a command, with those of a run.
     pub(super) fn lead(&self, given: Given) -> Given {
-        given.with_state(self.state.as_deref()).with_run(&self.remote_conf, self.restart_with.as_ref())
+        given
+            .with_state(self.state.as_deref())
+            .with_run(&self.remote_conf, self.restart_with.as_ref())
+            .with_health(&self.accepted, self.patience.as_secs())
     }
 
     fn way(&self, facts: &Facts, hosts: &Hosts) -> Way {
@@ -236,7 +239,15 @@ pub(super) fn is_fit(facts: &Facts, health: &Health, accepted: &BTreeSet<String>
 
 /// Refuses while a run is cut. The lock is held: nobody is at work on it.
 pub(super) fn is_free(client: &CommandClient, args: &With, fsid: &str) -> Result<()> {
-    for mut state in shared::states(client).map_err(said)?.into_iter().filter(State::is_cut) {
+    let states = shared::states(client).map_err(said)?;
+    for it in states.iter().filter(|it| it.state == "stopped") {
+        say!(
+            "the run {0} of {1} stopped in the middle, and its values are left: 'loligo tune rollback {0}' takes them back",
+            it.run,
+            it.host
+        );
+    }
+    for mut state in states.into_iter().filter(State::is_cut) {
         // A run that ended as the cluster could not be told. Another host may have begun to take it back since.
         let known = Journal::open(&journal(args.state.as_ref(), fsid, &state.run)?);
         let known = known.ok().and_then(|(_, entries)| Run::of(&entries));

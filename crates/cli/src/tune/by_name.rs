@@ -7,7 +7,7 @@ use loligo_client::outcome::Ended;
 use loligo_tune::apply::{Chosen, Hands, in_force, named};
 use loligo_tune::facts::Facts;
 
-/// The changes that these texts name, each as dear as the tables of options say. A value that is in force already is refused.
+/// The changes that these texts name, each as dear as the tables of options say.
 pub(super) fn by_name(
     texts: &[String],
     (risk, weaken): (RiskArg, bool),
@@ -21,14 +21,25 @@ pub(super) fn by_name(
             return refuse(format!("--set names {} of {} twice", it.change.key, it.change.who));
         }
     }
-    for (it, text) in all.iter().zip(texts) {
+    Ok(all)
+}
+
+/// Refuses changes of a comparison to a value that is in force already: both arms would be the same. A section of all daemons may have
+/// some that have another value.
+pub(super) fn change_something(
+    all: &[Chosen],
+    texts: &[String],
+    hands: Hands<'_>,
+    facts: &Facts,
+) -> Result<()> {
+    for (it, text) in all.iter().zip(texts).filter(|(it, _)| it.change.who != "global") {
         if let Some(who) = in_force(hands, facts, it).map_err(Ended::refused)? {
             return refuse(format!(
                 "--set {text}: nothing would change: {who} already. Name another value, or leave it out"
             ));
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 fn one(text: &str, risk: RiskArg, weaken: bool, hands: Hands<'_>, facts: &Facts) -> Result<Chosen> {

@@ -118,10 +118,20 @@ pub(super) fn this_host(from: &From, probes: &[IpAddr]) -> HostReport {
 pub(super) fn connect(from: &From) -> Result<CommandClient> {
     let conf = from.conf();
     let client = CommandClient::connect(&conf, &from.name, from.keyring.as_deref()).map_err(|why| {
-        let key = format!("\"ceph auth get-or-create {} {CAPS_TO_LOOK}\" makes a key", from.name);
-        let mend =
-            format!("check --conf, --name and --keyring ({key}), or give --no-cluster for hosts alone");
-        Ended::refused(format!("the cluster of {} cannot be asked: {why}; {mend}", conf.display()))
+        let said = why.to_string();
+        // The words for a core name an option of it.
+        let said = said.split("; name it with '?id=").next().unwrap_or_default();
+        let client = format!("client.{}", from.name.trim_start_matches("client."));
+        let key = if said.starts_with("no key was found") && client != "client.admin" {
+            format!(" \"ceph auth get-or-create {client} {CAPS_TO_LOOK} -o FILE\" makes a key for --keyring FILE.")
+        } else {
+            String::new()
+        };
+        let said = said.trim_end_matches(['.', '?']);
+        Ended::refused(format!(
+            "the cluster of {} cannot be asked: {said}.{key} Check --conf, --name and --keyring, or give --no-cluster for hosts alone",
+            conf.display()
+        ))
     })?;
     Ok(client)
 }

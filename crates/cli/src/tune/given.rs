@@ -8,7 +8,8 @@ use std::path::Path;
 /// The begin of a command where a message names one; it ends with a quote.
 const COMMAND: &str = "'loligo tune ";
 /// Defaults of options: one that is given as it is by default leads nowhere else.
-const DEFAULTS: [(&str, &str); 4] = [
+const DEFAULTS: [(&str, &str); 5] = [
+    ("--patience", "600"),
     ("--name", "client.admin"),
     ("--remote-program", "loligo"),
     ("--root", "/"),
@@ -56,6 +57,14 @@ impl Given {
         let mut given = self;
         add(&mut given.run, "--remote-conf", path(Some(remote_conf)).iter());
         add(&mut given.run, "--restart-with", restart_with.into_iter());
+        given
+    }
+
+    /// And the checks of health that may stay, and the time to become clean, seconds.
+    pub(super) fn with_health(self, accepted: &[String], patience: u64) -> Given {
+        let mut given = self;
+        add(&mut given.run, "--accept", accepted.iter());
+        add(&mut given.run, "--patience", [&patience.to_string()].into_iter());
         given
     }
 
@@ -139,11 +148,12 @@ mod tests {
     fn a_command_of_a_message_has_the_options_that_were_given() {
         let given = given("--conf /l/ceph.conf --name client.t --keyring k --host n1")
             .with_state(Some(Path::new("s")))
-            .with_run(Path::new("/e/c.conf"), None);
+            .with_run(Path::new("/e/c.conf"), None)
+            .with_health(&["OSD_X".to_owned(), "OSD_Y".to_owned()], 60);
         assert_eq!(
             given.complete("by 'loligo tune rollback R'. See 'loligo tune history', 'ceph status' and more"),
             "by 'loligo tune rollback R --conf /l/ceph.conf --name client.t --keyring k --host n1 --state s --remote-conf \
-             /e/c.conf'. See 'loligo tune history --conf /l/ceph.conf --name client.t --keyring k --state s', 'ceph status' and more"
+             /e/c.conf --accept OSD_X --accept OSD_Y --patience 60'. See 'loligo tune history --conf /l/ceph.conf --name client.t --keyring k --state s', 'ceph status' and more"
         );
         assert_eq!(given.complete("'loligo tune explain' lists them"), "'loligo tune explain' lists them");
         assert_eq!(given.complete("it's 'loligo tune plan"), "it's 'loligo tune plan", "no end of a command");
@@ -153,7 +163,8 @@ mod tests {
     fn what_is_so_by_default_is_left_out() {
         let by_default = given("--name client.admin --root / --remote-program loligo")
             .with_state(None)
-            .with_run(Path::new("/etc/ceph/ceph.conf"), None);
+            .with_run(Path::new("/etc/ceph/ceph.conf"), None)
+            .with_health(&[], 600);
         assert_eq!(by_default.complete("'loligo tune rollback R'"), "'loligo tune rollback R'");
     }
 

@@ -16,7 +16,7 @@ pub(super) fn restart_command(conf: &Path, fsid: Option<&str>) -> Option<String>
 fn command(program: &Path, dir: &Path) -> String {
     let [program, dir] = [program, dir].map(|it| quoted(&it.display().to_string()));
     format!(
-        "{program} lab fail osd {{id}} --dir {dir} >&2; sleep 1; {program} lab mend {{id}} --dir {dir} >&2"
+        "{program} lab fail osd {{id}} --dir {dir} >/dev/null 2>&1; {program} lab mend {{id}} --dir {dir} >/dev/null"
     )
 }
 
@@ -34,7 +34,7 @@ mod tests {
         let said = command(Path::new("/usr/bin/loligo"), Path::new("/a lab/it's"));
         assert_eq!(
             said,
-            r"'/usr/bin/loligo' lab fail osd {id} --dir '/a lab/it'\''s' >&2; sleep 1; '/usr/bin/loligo' lab mend {id} --dir '/a lab/it'\''s' >&2"
+            r"'/usr/bin/loligo' lab fail osd {id} --dir '/a lab/it'\''s' >/dev/null 2>&1; '/usr/bin/loligo' lab mend {id} --dir '/a lab/it'\''s' >/dev/null"
         );
         let empty = tempfile::tempdir().expect("a folder");
         assert_eq!(restart_command(&empty.path().join("ceph.conf"), Some("f")), None);

@@ -279,7 +279,11 @@ pub(super) fn dry(steps: &[Step], by_hand: &[ByHand]) -> String {
         let _ = writeln!(text, "restarted one by one: {}", list_of(&names));
     }
     text.push_str(&by_hands(by_hand));
-    let end = if steps.is_empty() { "nothing is to be done" } else { "nothing was changed: --yes does it" };
+    let end = match (steps.is_empty(), by_hand.is_empty()) {
+        (false, _) => "nothing was changed: --yes does it",
+        (true, true) => "nothing is to be done",
+        (true, false) => "the rest is left to a person",
+    };
     text + &format!("{}; {end}\n", counted(steps.len(), "step"))
 }
 

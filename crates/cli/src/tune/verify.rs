@@ -4,7 +4,7 @@ use super::apply::{
     Common, Prepared, Terminal, changing, is_free, is_known, prepare, reaches_all, uncompared,
 };
 use super::arrives::Arriving;
-use super::by_name::by_name;
+use super::by_name::{by_name, change_something};
 use super::from::{From, GoalArg, PurposeArgs, WorkloadArg};
 use crate::outcome::refuse;
 use crate::values;
@@ -83,6 +83,9 @@ pub(super) struct VerifyArgs {
     pub(super) common: Common,
 }
 
+/// Bytes of the smallest image: one object.
+const LEAST: u64 = 4 << 20;
+
 /// The load of each run, and its place.
 #[derive(Debug, clap::Args)]
 pub(super) struct LoadArgs {
@@ -152,6 +155,12 @@ impl LoadArgs {
         detect: f64,
         budget: u64,
     ) -> Result<Options> {
+        if self.seconds.is_zero() {
+            return refuse("--seconds takes 1 or more");
+        }
+        if self.size < LEAST || self.bs.is_some_and(|bs| !(512..=self.size).contains(&bs)) {
+            return refuse("--size takes 4m or more, and --bs 512 bytes to --size");
+        }
         if !(0.1..=100.0).contains(&detect) {
             return refuse("--detect takes 0.1 to 100 percent");
         }
@@ -211,6 +220,7 @@ impl VerifyArgs {
         }
         if !self.sets.is_empty() {
             let chosen = by_name(&self.sets, (self.common.risk, self.weaken), hands, &prepared.facts)?;
+            change_something(&chosen, &self.sets, hands, &prepared.facts)?;
             return Ok((chosen, arms("changed".to_owned())));
         }
         if let Some(name) = &self.preset {

@@ -7,6 +7,7 @@ use loligo_block::host_files::HostFiles;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Ports of monitors.
 const MONITORS: [u16; 2] = [3300, 6789];
@@ -14,6 +15,13 @@ const MONITORS: [u16; 2] = [3300, 6789];
 const DAEMONS: RangeInclusive<u16> = 6800..=7568;
 /// Bytes of a packet that are no segment: the heads of IP and TCP.
 const HEADS: [i64; 2] = [40, 60];
+
+/// Bytes that times take in each packet (RFC 7323).
+const TIMES: i64 = 12;
+/// Connections that are ended by one run of `ss`, which looks through all of the host's each time.
+const AT_ONCE: usize = 100;
+/// The time after which no more are ended: an order to a host has a minute.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,31 +52,47 @@ impl End {
 }
 
 /// Ends those by these interfaces that were made for larger packets than `mtu`. Where `ss` is missing or the kernel ends none for others
-/// (`CONFIG_INET_DIAG_DESTROY`), they end by their timeout.
+/// (`CONFIG_INET_DIAG_DESTROY`), and after [`LONGEST`], they end by their timeout.
 pub(super) fn end_larger(host: &HostFiles, nics: &[String], mtu: i64) {
     if !host.are_live() {
         return;
     }
+    let deadline = Instant::now() + LONGEST;
     let subnets: Vec<Subnet> = subnets::look(host).into_iter().filter(|it| nics.contains(&it.nic)).collect();
-    for (own, other) in larger(&ss(&["-HtinO", "state", "established"]), &subnets, mtu) {
-        ss(&["-KHtn", "src", &own.word(), "dst", &other.word()]);
+    let own = subnets::own(host);
+    let all = larger(&ss(&["-HtinO", "state", "established"]), &subnets, &own, mtu);
+    for some in all.chunks(AT_ONCE).take_while(|_| Instant::now() < deadline) {
+        ss(&["-KHtn", &filter(some)]);
     }
 }
 
-/// Both ends of each such connection.
-fn larger(text: &str, subnets: &[Subnet], mtu: i64) -> Vec<(End, End)> {
+/// A filter of `ss` for these connections.
+fn filter(all: &[(End, End)]) -> String {
+    let one = |(own, other): &(End, End)| format!("( src {} and dst {} )", own.word(), other.word());
+    all.iter().map(one).collect::<Vec<_>>().join(" or ")
+}
+
+/// Both ends of each such connection. One to this host itself, which is among `here`, goes by no interface.
+fn larger(text: &str, subnets: &[Subnet], here: &[IpAddr], mtu: i64) -> Vec<(End, End)> {
     let one = |line: &str| {
         let mut ends = line.split_whitespace().filter_map(End::new);
         let (own, other) = (ends.next()?, ends.next()?);
         let segment =
             line.split_whitespace().find_map(|it| it.strip_prefix("advmss:"))?.parse::<i64>().ok()?;
-        let heads = HEADS[usize::from(own.address.is_ipv6())];
-        let is_one = segment > mtu - heads
+        let is_one = expects_more(segment, mtu - HEADS[usize::from(own.address.is_ipv6())])
             && (own.is_ceph() || other.is_ceph())
+            && own.address != other.address
+            && !here.contains(&other.address)
             && subnets.iter().any(|it| it.has(own.address));
         is_one.then_some((own, other))
     };
     text.lines().filter_map(one).collect()
+}
+
+/// True if a connection that announced this segment was made for packets with more than `most` behind their heads. Times in each packet
+/// take room of the segment; `ss` does not always say whether there are any. One of just `most` was made without them.
+fn expects_more(segment: i64, most: i64) -> bool {
+    segment + TIMES > most && segment != most
 }
 
 /// The words of `ss`; empty: it cannot be run.
@@ -91,7 +115,9 @@ mod tests {
                 "0      0      {own} {other} cubic mss:{segment} pmtu:9000 rcvmss:536 advmss:{segment} cwnd:10\n"
             )
         };
-        let of = |own: &str, other: &str, segment| larger(&line(own, other, segment), &subnets, 1500).len();
+        let here: [IpAddr; 2] = ["10.0.0.1", "10.0.0.9"].map(|it| it.parse().expect("one"));
+        let all = |own: &str, other: &str, segment| larger(&line(own, other, segment), &subnets, &here, 1500);
+        let of = |own: &str, other: &str, segment| all(own, other, segment).len();
         assert_eq!(of("10.0.0.1:41878", "10.0.0.2:6800", 8948), 1);
         assert_eq!(of("10.0.0.1:6801", "10.0.0.2:41878", 8948), 1, "the daemon's own end");
         assert_eq!(of("[fd00::1]:41878", "[fd00::2]:3300", 8940), 1);
@@ -99,7 +125,11 @@ mod tests {
         assert_eq!(of("[fd00::1]:41878", "[fd00::2]:3300", 1440), 0, "heads of IPv6 are larger");
         assert_eq!(of("10.0.0.1:41878", "10.0.0.2:22", 8948), 0, "a connection of a person");
         assert_eq!(of("10.0.1.1:41878", "10.0.0.2:6800", 8948), 0, "another interface's");
-        let (own, other) = larger(&line("[fd00::1]:9", "[fd00::2]:3300", 8940), &subnets, 1500)[0];
-        assert_eq!((own.word().as_str(), other.word().as_str()), ("[fd00::1]:9", "[fd00::2]:3300"));
+        assert_eq!(of("10.0.0.1:41878", "10.0.0.9:6800", 65483), 0, "one to this host itself");
+        assert_eq!(of("10.0.0.1:41878", "10.0.0.2:6800", 1452), 1, "of an MTU of 1504, with times");
+        assert_eq!(of("10.0.0.1:41878", "10.0.0.2:6800", 1448), 0, "of an MTU of 1500, with times");
+        let found = all("[fd00::1]:9", "[fd00::2]:3300", 8940);
+        assert_eq!(filter(&found), "( src [fd00::1]:9 and dst [fd00::2]:3300 )");
+        assert!(filter(&[found[0], found[0]]).contains(" ) or ( "));
     }
 }

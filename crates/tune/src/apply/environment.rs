@@ -60,35 +60,48 @@ impl<'a> Variable<'a> {
         in_force(self.host, &self.process()?)?.remove(self.name)
     }
 
-    /// The reason why it cannot be set.
+    /// The reason why it cannot be set, or not be put back.
     pub(super) fn fixed(&self) -> Option<String> {
+        let id = self.id;
         if !has_unit(self.host, TEMPLATE) {
-            return Some(format!(
-                "{TEMPLATE} is not installed: Ceph's packages do not run osd.{} here",
-                self.id
-            ));
+            return Some(format!("{TEMPLATE} is not installed: Ceph's packages do not run osd.{id} here"));
         }
-        if let Ok(text) = std::fs::read_to_string(&self.drop_in)
-            && text != self.text
-        {
-            return Some(format!(
-                "{} has other lines than this program's: move them to a file of their own",
-                self.drop_in.display()
-            ));
+        if let Err(why) = self.is_own() {
+            return Some(why);
         }
         let own = match self.look() {
             Ok(own) => own.now,
             Err(why) => return Some(why),
         };
+        if !takes(&format!("osd.{id}/{}", self.name), own.as_deref()) {
+            return Some(format!(
+                "{} has a value that this program does not put back: {}. Set it by hand",
+                self.lines.display(),
+                own.unwrap_or_default()
+            ));
+        }
         if self.name == PRELOAD
             && let Some(other) = self.process().and_then(|pid| of(self.host, &pid)?.remove(PRELOAD))
             && own.as_ref() != Some(&other)
         {
-            return Some(format!("osd.{} has {PRELOAD}={other} already, and would be without it", self.id));
+            return Some(format!("osd.{id} has {PRELOAD}={other} already, and would be without it"));
         }
         let above = self.drop_in.ancestors().skip(1).find(|path| path.exists())?;
         let why = rustix::fs::access(above, rustix::fs::Access::WRITE_OK).err()?;
         Some(format!("{} cannot be written: {why}", above.display()))
+    }
+
+    /// Checks that the drop-in is this program's to the byte, or not there; true: it is there.
+    fn is_own(&self) -> Result<bool, String> {
+        let file = self.drop_in.display();
+        match std::fs::read_to_string(&self.drop_in) {
+            Ok(text) if text == self.text => Ok(true),
+            Ok(_) => {
+                Err(format!("{file} has other lines than this program's: move them to a file of their own"))
+            }
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(why) => Err(format!("{file}: {why}")),
+        }
     }
 
     /// Sets its line, or takes it away. With the last line both files go.
@@ -98,25 +111,30 @@ impl<'a> Variable<'a> {
         lines.extend(value.now.as_ref().map(|now| format!("{}={now}", self.name)));
         let folder = self.drop_in.parent().unwrap_or(Path::new("/"));
         if lines.is_empty() {
-            // The drop-in goes first: it names the other.
-            gone(&self.drop_in)?;
+            // The lines go first. A drop-in that names no file has no effect, also where systemd has not read anew.
             gone(&self.lines)?;
+            // One that somebody has changed is theirs.
+            if self.is_own() == Ok(true) {
+                gone(&self.drop_in)?;
+            }
             // Somebody else's drop-ins keep it.
             let _ = std::fs::remove_dir(folder);
         } else {
+            if value.now.is_some() {
+                self.is_own()?;
+            }
             std::fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
             let all: String = lines.iter().map(|line| format!("{line}\n")).collect();
             replace(&self.lines, format!("{HEAD}{all}").as_bytes())?;
-            replace(&self.drop_in, self.text.as_bytes())?;
+            if self.is_own() == Ok(false) {
+                replace(&self.drop_in, self.text.as_bytes())?;
+            }
         }
         if is_live(self.host) { read_anew() } else { Ok(()) }
     }
 
-    /// Its lines as systemd has them: without the drop-in they count for nothing.
+    /// The lines of its file. They count although nobody's drop-in names them: what is on the disk is what is taken back.
     fn read(&self) -> Result<Vec<String>, String> {
-        if !std::fs::read_to_string(&self.drop_in).is_ok_and(|text| text == self.text) {
-            return Ok(Vec::new());
-        }
         match std::fs::read_to_string(&self.lines) {
             Ok(text) => Ok(text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()),
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -203,12 +221,32 @@ mod tests {
         assert_eq!(of(preload, None).value.now.as_deref(), Some(LIBRARY));
         of(preload, Some(Value::default()));
         assert!(!folder.exists(), "nothing is left");
-        // Somebody takes the drop-in away: its lines are without effect, and do not come back with another.
+        // A kill has left the lines without their drop-in, or the drop-in without its lines.
+        let drop_in = folder.join("60-loligo-tune-environment.conf");
         of(preload, plain(LIBRARY));
-        std::fs::remove_file(folder.join("60-loligo-tune-environment.conf")).expect("removed");
+        std::fs::remove_file(&drop_in).expect("removed");
+        assert_eq!(of(preload, None).value.now.as_deref(), Some(LIBRARY), "it is taken back");
+        of(preload, Some(Value::default()));
+        assert!(!folder.exists(), "nothing is left");
+        of(preload, plain(LIBRARY));
+        std::fs::remove_file(folder.join("loligo-tune.environment")).expect("removed");
         assert_eq!(of(preload, None).value.now, None);
-        of(cache, plain("134217728"));
-        assert!(!text("loligo-tune.environment").contains("LD_PRELOAD"));
+        // Somebody has changed the drop-in: it is theirs, and the variable goes all the same.
+        of(preload, plain(LIBRARY));
+        std::fs::write(&drop_in, format!("{}# ticket 4711\n", text("60-loligo-tune-environment.conf")))
+            .expect("a file");
+        assert!(of(cache, None).fixed.is_some_and(|why| why.contains("has other lines")));
+        assert!(order(dir.path(), cache, plain("134217728")).is_err());
+        of(preload, Some(Value::default()));
+        assert!(drop_in.exists() && !folder.join("loligo-tune.environment").exists());
+        // A line of a person's own could not be put back.
+        write(
+            dir.path(),
+            "etc/systemd/system/ceph-osd@4.service.d/loligo-tune.environment",
+            "LD_PRELOAD=/opt/libtcmalloc.so\n",
+        );
+        let fixed = of("osd.4/LD_PRELOAD", None).fixed;
+        assert!(fixed.is_some_and(|why| why.contains("does not put back: /opt/libtcmalloc.so")));
     }
 
     #[test]

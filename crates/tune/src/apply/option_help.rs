@@ -94,12 +94,17 @@ impl OptionHelp {
         }
     }
 
+    /// The number that K stands for: the cluster reads sizes in powers of 1024, and other numbers in powers of 1000.
+    fn unit(&self) -> f64 {
+        if self.kind == "size" { 1024.0 } else { 1000.0 }
+    }
+
     /// The spelling to use for a number that the cluster would keep in another one; nothing: it is spelt so, or is no number.
     fn respelt(&self, value: &str) -> Option<String> {
         let kept = match self.kind.as_str() {
             "int" | "uint" | "size" | "secs" | "millisecs" => match value.parse::<i128>() {
                 Ok(number) => number.to_string(),
-                Err(_) => in_full(value)?,
+                Err(_) => in_full(value, self.unit())?,
             },
             "float" if is_plain(value) => return None,
             "float" => value.parse::<f64>().ok().filter(|it| it.is_finite())?.to_string(),
@@ -135,15 +140,17 @@ fn is_plain(value: &str) -> bool {
     is_whole && digits(part) && digits(power.strip_prefix('-').unwrap_or(power))
 }
 
-/// `33554432` for `32M`, and `4096` for `4Ki`: the cluster writes numbers out.
-fn in_full(value: &str) -> Option<String> {
+/// `33554432` for `32M` of a size, and `32000000` of another number: the cluster writes numbers out.
+fn in_full(value: &str, base: f64) -> Option<String> {
     let unit = value.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &value[..value.len() - unit.len()];
     let power = UNITS
         .iter()
         .position(|it| unit.strip_prefix(it).is_some_and(|rest| ["", "i", "B", "iB"].contains(&rest)))?;
-    let bytes = number.parse::<f64>().ok()? * 1024f64.powi(power as i32 + 1);
-    Some(format!("{bytes:.0}"))
+    // `4Ki` is binary whatever the kind.
+    let base = if unit.contains('i') { 1024.0 } else { base };
+    let whole = number.parse::<f64>().ok()? * base.powi(power as i32 + 1);
+    Some(format!("{whole:.0}"))
 }
 
 #[cfg(test)]
@@ -156,13 +163,16 @@ mod tests {
 
     #[test]
     fn numbers_with_units_are_written_out() {
-        for (short, full) in
-            [("32M", "33554432"), ("4Ki", "4096"), ("1.5GiB", "1610612736"), ("10K", "10240")]
-        {
-            assert_eq!(in_full(short).as_deref(), Some(full), "{short}");
+        for (short, base, full) in [
+            ("32M", 1024.0, "33554432"),
+            ("4Ki", 1000.0, "4096"),
+            ("1.5GiB", 1024.0, "1610612736"),
+            ("10K", 1000.0, "10000"),
+        ] {
+            assert_eq!(in_full(short, base).as_deref(), Some(full), "{short}");
         }
         for full in ["33554432", "kernel", "0/1", "compression=M", "M", "high_client_ops", "10s"] {
-            assert_eq!(in_full(full), None, "{full}");
+            assert_eq!(in_full(full, 1024.0), None, "{full}");
         }
     }
 

@@ -1,13 +1,17 @@
 //! The process of an OSD and the log of its last start, on its host: both are only looked at.
 
 use super::value::Value;
-use crate::gather::osd_log::last_words;
+use crate::gather::osd_log::last_start;
 use crate::gather::processes::has_osd;
 use loligo_block::host_files::HostFiles;
 use std::path::PathBuf;
 
 /// The word of a host on an OSD whose process runs.
 const RUNS: &str = "runs";
+/// The name of the line that the last start begins with.
+pub(super) const START: &str = "start";
+/// The name of the word on a daemon that has said that it ends.
+pub(super) const ENDS: &str = "ends";
 
 /// An OSD of a host with its log.
 #[derive(Debug)]
@@ -33,13 +37,18 @@ impl OsdLog {
         }
     }
 
-    /// `runs` while a process of it does.
+    /// `runs` while a process of it does; beside it the last start.
     pub(super) fn look(&self, host: &HostFiles) -> Value {
-        Value::plain(has_osd(host, self.id).then(|| RUNS.to_owned()))
+        let mut value = Value::plain(has_osd(host, self.id).then(|| RUNS.to_owned()));
+        if let Some(start) = self.log.as_ref().and_then(|path| last_start(path)) {
+            value.beside.insert(START.to_owned(), start.line);
+            value.beside.extend(start.ends.then(|| (ENDS.to_owned(), String::new())));
+        }
+        value
     }
 
-    /// The last words.
+    /// Failures since the last start.
     pub(super) fn words(&self) -> Option<String> {
-        self.log.as_ref().map(|path| last_words(path))
+        self.log.as_ref().and_then(|path| last_start(path)).map(|start| start.words)
     }
 }

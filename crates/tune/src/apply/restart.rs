@@ -2,7 +2,7 @@
 
 use super::gate::Health;
 use super::hosts::Hosts;
-use super::last_words::{LastWords, order};
+use super::last_words::{Anew, LastWords, order};
 use super::watch::Watch;
 use crate::gather::asked::{ask, by_id, command};
 use crate::gather::units::is_service;
@@ -127,6 +127,7 @@ impl Restarts<'_> {
     pub fn restart(&self, osd: i64, host: &str, unit: Option<&str>, watch: &dyn Watch) -> Result<(), String> {
         let before = self.up_from(osd)?;
         let log = self.log_of(osd);
+        let mut anew = Anew::new(self.last_words(osd, host, &log).unwrap_or_default());
         match &self.way {
             Way::Command(text) => self.by_command(text, osd, host)?,
             Way::Orchestrator => {
@@ -137,7 +138,6 @@ impl Restarts<'_> {
             Way::Systemd => self.by_systemd(osd, host, &unit_of(osd, unit)?)?,
         }
         let told = Instant::now();
-        let mut was_gone = false;
         self.wait_for(watch, |is_aloud| match self.up_from(osd)? {
             Some(from) if Some(from) > before => Ok(Ok(())),
             // It is asked where the one before was: a new one is elsewhere, and counts as another.
@@ -148,15 +148,15 @@ impl Restarts<'_> {
                 )))
             }
             _ => {
-                let why = format!("osd.{osd} was restarted and is not up");
-                let words = is_aloud.then(|| self.last_words(osd, host, &log)).flatten();
-                let Some(LastWords { runs, words }) = words else { return Err(why) };
-                let why = if words.is_empty() { why } else { format!("{why}. Its log: {words}") };
-                // One that systemd is about to start once more has no process for a moment.
-                if !runs && was_gone {
-                    return Ok(Err(format!("{why}. No process of it runs on {host}")));
+                let mut why = format!("osd.{osd} was restarted and is not up");
+                if let Some(is) = is_aloud.then(|| self.last_words(osd, host, &log)).flatten()
+                    && let Some(words) = anew.failures(is)
+                {
+                    why.push_str(&format!(". Its log: {words}"));
                 }
-                was_gone = !runs;
+                if anew.has_ended() {
+                    return Ok(Err(format!("{why}. It has ended")));
+                }
                 Err(why)
             }
         })?

@@ -163,11 +163,14 @@ impl Rollback<'_> {
         let is_one = |(number, value): &(u32, Option<String>)| *number == step.number && same(&is.now, value);
         let is_tried = run.tried.iter().any(is_one) || (run.by_copy && step.rule == SEARCH);
         if !is_ours(&is, step) && !is_tried && !self.force {
+            let mend = match &step.before.now {
+                Some(_) => format!("--force puts {} back", step.before.words()),
+                None => "--force takes it away: it was not set".to_owned(),
+            };
             let words = format!(
-                "it is {} now, and the run had set {}: somebody changed it since. --force puts {} back",
+                "it is {} now, and the run had set {}: somebody changed it since. {mend}",
                 is.words(),
                 wanted(&step.change).words(),
-                step.before.words()
             );
             self.watch.say(&format!("{place} is left: {words}"));
             return Ok(Some(words));

@@ -19,7 +19,9 @@ impl Facts {
             [16, 18, 20].iter().any(|it| OptionTable::near(*it).is_some_and(|t| t.find(name).is_some()))
         };
         self.cluster.fsid = None;
-        self.cluster.config.retain(|entry| is_known(&entry.key));
+        self.cluster
+            .config
+            .retain(|entry| is_known(&entry.key) && !names_something(&entry.key, &entry.value));
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let mut number = |name: &str| {
             let next = numbers.len() + 1;
@@ -38,7 +40,9 @@ impl Facts {
         self.cluster.unknown_keys.clear();
         for osd in &mut self.osds {
             osd.host = host(&osd.host);
-            osd.options.retain(|name, _| is_known(name));
+            osd.options.retain(|name, it| is_known(name) && !names_something(name, &it.value));
+            // A library has a path.
+            osd.environment = None;
             osd.log_errors = None;
             // A unit of cephadm has the cluster's id.
             (osd.unit, osd.drop_in) = (None, None);
@@ -60,7 +64,7 @@ impl Facts {
         }
         for (at, client) in self.clients.iter_mut().enumerate() {
             (client.host, client.name) = (host(&client.host), format!("client{}", at + 1));
-            client.options.retain(|name, _| is_known(name));
+            client.options.retain(|name, it| is_known(name) && !names_something(name, &it.value));
         }
         for (at, cache) in self.caches.iter_mut().enumerate() {
             let name = format!("cache{}", at + 1);
@@ -84,6 +88,52 @@ impl Facts {
     }
 }
 
+/// Words in names of options whose values name somebody or something.
+const NAMING: [&str; 24] = [
+    "network",
+    "networks",
+    "interface",
+    "addr",
+    "address",
+    "host",
+    "hosts",
+    "location",
+    "path",
+    "dir",
+    "file",
+    "files",
+    "keyring",
+    "key",
+    "user",
+    "group",
+    "uuid",
+    "fsid",
+    "url",
+    "name",
+    "domain",
+    "realm",
+    "socket",
+    "data",
+];
+
+/// True if a value may name a host, an address or a path. A number or a switch names nothing.
+fn names_something(option: &str, value: &str) -> bool {
+    let is_plain = value.parse::<f64>().is_ok() || matches!(value, "true" | "false" | "");
+    let is_address = || {
+        let mut words = value.split(|c: char| !(c.is_ascii_hexdigit() || ".:".contains(c)));
+        words.any(|word| word.trim_matches(['.', ':']).parse::<std::net::IpAddr>().is_ok())
+    };
+    !is_plain
+        && (option.split('_').any(|word| NAMING.contains(&word))
+            || value.contains("/") && !is_levels(value)
+            || is_address())
+}
+
+/// `1/5`: levels of a log.
+fn is_levels(value: &str) -> bool {
+    value.split('/').all(|it| it.parse::<u32>().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::facts::{
@@ -103,9 +153,15 @@ mod tests {
             front: Some([10, 0, 0, 1].into()),
             cache: Some(Behind { name: Some("secret".into()), ..Behind::default() }),
             log_errors: Some(vec!["secret".into()]),
-            options: [("public_addr", "10.0.0.1"), ("osd_max_backfills", "1")]
-                .map(|(name, value)| (name.to_owned(), Setting::new(value, "file")))
-                .into(),
+            options: [
+                ("public_addr", "10.0.0.1"),
+                ("osd_max_backfills", "1"),
+                ("crush_location", "root=default host=secret"),
+                ("cluster_network", "10.0.0.1/24"),
+                ("debug_osd", "1/5"),
+            ]
+            .map(|(name, value)| (name.to_owned(), Setting::new(value, "file")))
+            .into(),
             ..Osd::default()
         };
         let facts = Facts {
@@ -114,6 +170,7 @@ mod tests {
                 config: vec![
                     entry("osd_max_backfills", "host:secret1"),
                     entry("mon_host", ""),
+                    Entry { value: "10.0.0.1/24".into(), ..entry("cluster_network", "") },
                     entry("osd_max_backfills", "rack:secret"),
                     Entry { who: "client.secret".into(), ..entry("rbd_cache", "class:hdd") },
                 ],

@@ -23,10 +23,20 @@ const FAILURES: [&str; 5] = [
 
 /// Failures of the last start that are shown.
 const SHOWN: usize = 3;
-/// Parts of lines on an end by the program's own hand.
-const FATAL: [&str; 3] = ["FAILED ceph_assert", "*** Caught signal", "ceph_abort"];
+/// The end of the line that each start begins with.
+const START: &str = ", process ceph-osd, pid";
+/// Parts of lines that name the reason of an end by the program's own hand.
+const REASONS: [&str; 2] = ["FAILED ceph_assert", "ceph_abort_msg("];
+/// Parts of lines of a daemon that ends.
+const ENDS: [&str; 4] =
+    ["** ERROR: osd init failed", "FAILED ceph_assert", "ceph_abort_msg(", "*** Caught signal"];
 /// Parts of errors that each OSD writes as it starts, on 16 to 20.
-const USUAL: [&str; 3] = ["Falling back to public interface", "log_to_monitors", "set_numa_affinity"];
+const USUAL: [&str; 4] = [
+    "Falling back to public interface",
+    "log_to_monitors",
+    "set_numa_affinity",
+    "waiting for initial osdmap",
+];
 
 /// The view of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,36 +57,55 @@ pub(super) fn look(files: &HostFiles, pid: &str) -> Option<OsdLog> {
     Some(read(&text))
 }
 
-/// Failures that the log at `path` tells of since the last start, the last ones last, in words of one line; empty: none.
-pub(crate) fn last_words(path: &Path) -> String {
-    tail(path).map(|text| failures(&text)).unwrap_or_default()
+/// The last start of a daemon, as its log tells of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// The line that it begins with.
+    pub(crate) line: String,
+    /// Failures since then, the last ones last, in words of one line; empty: none.
+    pub(crate) words: String,
+    /// The daemon has said that it ends.
+    pub(crate) ends: bool,
 }
 
-fn failures(text: &str) -> String {
-    let mut all: Vec<String> = since_start(text).1.lines().filter_map(failure).collect();
-    all.dedup();
-    all.drain(..all.len().saturating_sub(SHOWN));
-    all.join("; ")
+/// The last start in the log at `path`; nothing: none is in the end of it.
+pub(crate) fn last_start(path: &Path) -> Option<Start> {
+    start_in(&tail(path)?)
 }
 
-/// A line of an error or of an assertion, without its time and thread.
-fn failure(line: &str) -> Option<String> {
-    let mut parts = line.splitn(4, char::is_whitespace).skip(2);
-    let words = match (parts.next(), parts.next()) {
-        (Some("-1"), Some(rest)) => rest,
-        _ if FATAL.iter().any(|part| line.contains(part)) => line,
-        _ => return None,
+fn start_in(text: &str) -> Option<Start> {
+    let at = text.rfind(START)?;
+    let line = text[..at].rfind('\n').map_or(0, |before| before + 1);
+    let since = &text[line..];
+    let ends = since.lines().any(|line| ENDS.iter().any(|part| line.contains(part)));
+    // Frames of a backtrace name the same functions.
+    let mut lines = since.lines().filter(|line| !line.contains("+0x"));
+    let reason = lines.clone().find(|line| REASONS.iter().any(|part| line.contains(part)));
+    let words = match reason {
+        Some(reason) => without_time(reason).chars().take(WIDTH).collect(),
+        None => {
+            let mut all: Vec<String> = lines.by_ref().filter_map(failure).collect();
+            all.dedup();
+            all.drain(..all.len().saturating_sub(SHOWN));
+            all.join("; ")
+        }
     };
+    Some(Start { line: since.lines().next().unwrap_or_default().to_owned(), words, ends })
+}
+
+/// A line of an error, without its time and thread.
+fn failure(line: &str) -> Option<String> {
+    let words = without_time(line).strip_prefix("-1 ")?;
     let is_usual = USUAL.iter().any(|part| words.contains(part));
     let words: String =
         words.replace("\u{1b}[0;31m", "").replace("\u{1b}[0m", "").chars().take(WIDTH).collect();
     Some(words.trim().to_owned()).filter(|it| !is_usual && !it.is_empty())
 }
 
-/// The text from the last start on; and whether there is one in it.
-fn since_start(text: &str) -> (bool, &str) {
-    let start = text.rmatch_indices(", process ceph-osd, pid").next().map(|(at, _)| at);
-    (start.is_some(), &text[start.unwrap_or(0)..])
+/// A line from its level on, where it begins with its time and thread.
+fn without_time(line: &str) -> &str {
+    let is_time = line.starts_with(|c: char| c.is_ascii_digit());
+    line.splitn(3, ' ').nth(2).filter(|_| is_time).unwrap_or(line).trim_start()
 }
 
 /// RocksDB has a log in the store beside it.
@@ -94,7 +123,8 @@ fn tail(path: &Path) -> Option<String> {
 }
 
 fn read(text: &str) -> OsdLog {
-    let (has_start, since) = since_start(text);
+    let start = text.rfind(START);
+    let since = &text[start.unwrap_or(0)..];
     let is_failure = |line: &&str| FAILURES.iter().any(|part| line.contains(part));
     let errors = since.lines().filter(is_failure).take(LINES);
     let mut families = BTreeSet::new();
@@ -102,7 +132,7 @@ fn read(text: &str) -> OsdLog {
         let name = line.split_once("Options for column family [").and_then(|(_, rest)| rest.split_once(']'));
         families.extend(name.map(|(name, _)| name));
     }
-    let is_known = has_start && families.remove("default");
+    let is_known = start.is_some() && families.remove("default");
     OsdLog {
         errors: errors.map(|line| line.chars().take(WIDTH).collect()).collect(),
         sharding: is_known.then(|| families.into_iter().collect::<Vec<_>>().join(" ")),
@@ -113,7 +143,7 @@ fn read(text: &str) -> OsdLog {
 mod tests {
     use super::*;
 
-    const START: &str = "2026-11-29 0 ceph version 16.2.15 (x) pacific (stable), process ceph-osd, pid 7\n";
+    const BEGIN: &str = "2026-11-29 0 ceph version 16.2.15 (x) pacific (stable), process ceph-osd, pid 7\n";
 
     fn family(name: &str) -> String {
         format!(
@@ -128,23 +158,29 @@ mod tests {
             error("Falling back to public interface") + &error("osd.0 12 log_to_monitors {default=true}");
         let range = "bluestore(/x) _set_cache_sizes bluestore_cache_meta_ratio (2) must be in range [0,1.0]";
         let end = "\u{1b}[0;31m ** ERROR: osd init failed: (22) Invalid argument\u{1b}[0m";
-        let old = format!("{START}{}", error("an older end"));
-        let text =
-            [old.as_str(), START, &usual, &error(range).repeat(3), "2026 7f  1 osd.0 fine\n", &error(end)]
-                .concat();
-        assert_eq!(failures(&text), format!("{range}; ** ERROR: osd init failed: (22) Invalid argument"));
-        let assertion = "./src/os/bluestore/X.cc: 1234: FAILED ceph_assert(size > 0)";
-        assert_eq!(failures(&format!("{START}{usual}{assertion}\n")), assertion);
-        assert_eq!(failures(&format!("{old}{START}{usual}")), "");
+        let old = format!("{BEGIN}{}", error("an older end"));
+        let fine = "2026-11-29T18:31:17.122+0000 7f00d928d1c0  1 osd.0 fine\n";
+        let text = [old.as_str(), BEGIN, &usual, &error(range).repeat(3), fine, &error(end)].concat();
+        let of = |text: &str| start_in(text).expect("a start");
+        let words = format!("{range}; ** ERROR: osd init failed: (22) Invalid argument");
+        assert_eq!(of(&text), Start { line: BEGIN.trim_end().into(), words, ends: true });
+        let frame = " 1: (ceph::__ceph_abort(char const*, int, char const*)+0xd4) [0x55]\n";
+        let reason = "ceph_abort_msg(\"block checksum mismatch in db/000139.sst\")";
+        let at = format!("{} ./src/os/bluestore/BlueStore.cc: 9: {reason}\n", "2026 7f00d928d1c0 -1");
+        let said = of(&format!("{BEGIN}{at}{frame}{}", error("*** Caught signal (Aborted) **")));
+        assert!(said.ends && said.words.ends_with(reason), "{said:?}");
+        let slow = of(&format!("{old}{BEGIN}{usual}"));
+        assert_eq!((slow.words.as_str(), slow.ends), ("", false), "one that starts slowly");
+        assert_eq!(start_in("1 something\n"), None);
     }
 
     #[test]
     fn a_log_counts_from_the_last_start() {
-        let old = format!("{START}1 bdev cannot load compressor of type lz4\n{}", family("old"));
-        let new = format!("{START}{}{}{}", family("default"), family("m-0"), family("L"));
+        let old = format!("{BEGIN}1 bdev cannot load compressor of type lz4\n{}", family("old"));
+        let new = format!("{BEGIN}{}{}{}", family("default"), family("m-0"), family("L"));
         let log = read(&(old.clone() + &new));
         assert_eq!((log.errors.len(), log.sharding.as_deref()), (0, Some("L m-0")));
-        let log = read(&format!("{START}{}", family("default")));
+        let log = read(&format!("{BEGIN}{}", family("default")));
         assert_eq!(log.sharding.as_deref(), Some(""), "one family");
         // The families were printed before the tail begins.
         assert_eq!(read("1 something\n").sharding, None);
