@@ -87,12 +87,17 @@ fn a_tuner_whose_lock_was_taken_does_nothing_more() {
 fn an_end_is_told_with_its_reason(site: &Site) {
     let before = site.dump();
     let begun = std::time::Instant::now();
-    let set = ["--set", "osd.0:bluestore_cache_meta_ratio=2", "--risk", "restart", "--patience", "300"];
-    let said = refused(&site.tune(&[&["apply", "--yes"], &set[..]].concat()));
+    // The host itself is looked at, and not the site's tree.
+    let (program, dir) = (program().display(), site.lab.dir.display());
+    let tune = |what: &str| {
+        site.lab.sh(&format!("{program} tune {what} --conf {dir}/ceph.conf --state {dir}/state"))
+    };
+    let set = "--set osd.0:bluestore_cache_meta_ratio=2 --risk restart --patience 300";
+    let said = refused(&tune(&format!("apply --yes {set}")));
     assert!(said.contains("bluestore_cache_meta_ratio (2) must be in range"), "{said}");
     assert!(said.contains("It has ended"), "{said}");
     assert!(begun.elapsed().as_secs() < 120, "{:?}", begun.elapsed());
-    good(site.tune(&["rollback", "--patience", "120"]));
+    good(tune("rollback --patience 120"));
     assert_eq!(site.dump(), before);
 }
 

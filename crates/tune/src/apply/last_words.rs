@@ -87,9 +87,16 @@ mod tests {
             ("proc/7/cmdline", "/usr/bin/ceph-osd\0-f\0--id\x003\0"),
             ("var/log/ceph/ceph-osd.4.log", "x, process ceph-osd, pid 9\n2026 7f -1 it ends\n"),
             ("etc/shadow", "secret\n"),
+            ("proc/8/comm", "ceph-osd\n"),
+            ("proc/8/cmdline", "/usr/bin/ceph-osd\0-f\0--id\x004\0"),
+            ("x/ceph_fsid", "another\n"),
+            ("etc/ceph/ceph.conf", "[global]\nfsid = own\n"),
         ]);
+        std::fs::create_dir_all(dir.path().join("proc/8/fd")).expect("a folder");
+        std::os::unix::fs::symlink("/x/fsid", dir.path().join("proc/8/fd/3")).expect("a link");
         let of = |osd, log: &str| {
-            carry_out(dir.path(), &order(osd, log)).map(|mut it| LastWords::of(it.remove(0)))
+            let order = Order { conf: "/etc/ceph/ceph.conf".into(), ..order(osd, log) };
+            carry_out(dir.path(), &order).map(|mut it| LastWords::of(it.remove(0)))
         };
         let words = |words: &str| LastWords {
             start: "x, process ceph-osd, pid 9".into(),

@@ -150,7 +150,7 @@ impl<'a> Place<'a> {
             Target::Unit if is_plain => DropIn::new(host, key).map(Place::DropIn),
             Target::Nic if is_plain => Nic::new(key).map(|nic| Place::Nic { host, nic }),
             Target::Env if is_plain => Variable::new(host, key).map(Place::Env),
-            Target::Daemon if is_plain => OsdLog::new(host, key).map(|osd| Place::Osd { host, osd }),
+            Target::Daemon if is_plain => OsdLog::new(host, key, conf).map(|osd| Place::Osd { host, osd }),
             _ => Err(format!("{key} is no place on a host that this program writes")),
         }
     }

@@ -133,9 +133,18 @@ pub(crate) fn of_unit(files: &HostFiles, unit: &str) -> Option<String> {
     pids::of(files, &[PROGRAM]).into_iter().find(|pid| units::runs(files, unit, pid))
 }
 
-/// True if a process of an OSD of this number runs, of whatever cluster.
-pub(crate) fn has_osd(files: &HostFiles, id: i64) -> bool {
-    !numbered(files, id).is_empty()
+/// True if a process of an OSD of this number runs that is not known to be of another cluster than `fsid`.
+pub(crate) fn has_osd(files: &HostFiles, id: i64, fsid: Option<&str>) -> bool {
+    let is_of = |pid: &String| match (cluster_of(files, pid), fsid) {
+        (Some(its), Some(own)) => its == own,
+        _ => true,
+    };
+    numbered(files, id).iter().any(is_of)
+}
+
+/// The cluster of an OSD's process, by the file in its folder.
+fn cluster_of(files: &HostFiles, pid: &str) -> Option<String> {
+    seen(files, pid, &folder(files, pid)?.join("ceph_fsid"))
 }
 
 fn numbered(files: &HostFiles, id: i64) -> Vec<String> {
@@ -148,8 +157,7 @@ fn numbered(files: &HostFiles, id: i64) -> Vec<String> {
 /// The processes of an OSD of this number, each with its cluster.
 pub(crate) fn of_osd(files: &HostFiles, id: i64) -> Vec<(String, String)> {
     let pids = numbered(files, id).into_iter();
-    let fsid = |pid: &str| seen(files, pid, &folder(files, pid)?.join("ceph_fsid"));
-    pids.filter_map(|pid| Some((fsid(&pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
+    pids.filter_map(|pid| Some((cluster_of(files, &pid)?, pid))).map(|(fsid, pid)| (pid, fsid)).collect()
 }
 
 /// The number in the words of a command: `-i 3`, `--id 3`, `-n osd.3`.
