@@ -105,7 +105,6 @@ impl Site {
             let at = left.iter().rposition(is_named).unwrap_or_else(|| panic!("{said}"));
             let one = left.remove(at);
             let why = said.lines().last().unwrap_or_default();
-            println!("no effect: {}={}: {why}", one.key, one.value);
             failed.push(format!("{}={}: {why}", one.key, one.value));
             // A value that is refused at once has begun no run, and the last one is another.
             if said.contains("stopped after") {
