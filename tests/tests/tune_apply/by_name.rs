@@ -4,7 +4,7 @@ use super::site::Site;
 use loligo_tests::lab::{good, refused};
 use loligo_tests::server::program;
 
-/// Nothing of what is refused here is written.
+/// A value that is refused here is not written.
 pub(super) fn values_that_serve_nobody_are_refused(site: &Site) {
     good(site.lab.sh("ceph config set osd osd_scrub_load_threshold 0.3"));
     let before = site.dump();

@@ -4,7 +4,7 @@
 
 use crate::gather::subnets::{self, Subnet};
 use loligo_block::host_files::HostFiles;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,32 +23,16 @@ const AT_ONCE: usize = 100;
 /// The time after which no more are ended: an order to a host has a minute.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// One end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct End {
-    address: IpAddr,
-    port: u16,
+/// One end of a connection as `ss` writes it: `10.0.0.1:6800`, `[fe80::1%eth0]:6800`.
+fn end(word: &str) -> Option<SocketAddr> {
+    let (address, port) = word.rsplit_once(':')?;
+    let address = address.trim_matches(['[', ']']);
+    let address = address.split('%').next().unwrap_or(address);
+    Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
 }
 
-impl End {
-    /// As `ss` writes it: `10.0.0.1:6800`, `[fe80::1%eth0]:6800`.
-    fn new(word: &str) -> Option<End> {
-        let (address, port) = word.rsplit_once(':')?;
-        let address = address.trim_matches(['[', ']']);
-        let address = address.split('%').next().unwrap_or(address);
-        Some(End { address: address.parse().ok()?, port: port.parse().ok()? })
-    }
-
-    fn is_ceph(&self) -> bool {
-        MONITORS.contains(&self.port) || DAEMONS.contains(&self.port)
-    }
-
-    fn word(&self) -> String {
-        match self.address {
-            IpAddr::V4(address) => format!("{address}:{}", self.port),
-            IpAddr::V6(address) => format!("[{address}]:{}", self.port),
-        }
-    }
+fn is_ceph(end: SocketAddr) -> bool {
+    MONITORS.contains(&end.port()) || DAEMONS.contains(&end.port())
 }
 
 /// Ends those by these interfaces that were made for larger packets than `mtu`. Where `ss` is missing or the kernel ends none for others
@@ -67,23 +51,23 @@ pub(super) fn end_larger(host: &HostFiles, nics: &[String], mtu: i64) {
 }
 
 /// A filter of `ss` for these connections.
-fn filter(all: &[(End, End)]) -> String {
-    let one = |(own, other): &(End, End)| format!("( src {} and dst {} )", own.word(), other.word());
+fn filter(all: &[(SocketAddr, SocketAddr)]) -> String {
+    let one = |(own, other): &(SocketAddr, SocketAddr)| format!("( src {own} and dst {other} )");
     all.iter().map(one).collect::<Vec<_>>().join(" or ")
 }
 
 /// Both ends of each such connection. One to this host itself, which is among `here`, goes by no interface.
-fn larger(text: &str, subnets: &[Subnet], here: &[IpAddr], mtu: i64) -> Vec<(End, End)> {
+fn larger(text: &str, subnets: &[Subnet], here: &[IpAddr], mtu: i64) -> Vec<(SocketAddr, SocketAddr)> {
     let one = |line: &str| {
-        let mut ends = line.split_whitespace().filter_map(End::new);
+        let mut ends = line.split_whitespace().filter_map(end);
         let (own, other) = (ends.next()?, ends.next()?);
         let segment =
             line.split_whitespace().find_map(|it| it.strip_prefix("advmss:"))?.parse::<i64>().ok()?;
-        let is_one = expects_more(segment, mtu - HEADS[usize::from(own.address.is_ipv6())])
-            && (own.is_ceph() || other.is_ceph())
-            && own.address != other.address
-            && !here.contains(&other.address)
-            && subnets.iter().any(|it| it.has(own.address));
+        let is_one = expects_more(segment, mtu - HEADS[usize::from(own.is_ipv6())])
+            && (is_ceph(own) || is_ceph(other))
+            && own.ip() != other.ip()
+            && !here.contains(&other.ip())
+            && subnets.iter().any(|it| it.has(own.ip()));
         is_one.then_some((own, other))
     };
     text.lines().filter_map(one).collect()

@@ -1,7 +1,7 @@
 //! This program's drop-in of a unit of systemd: a whole file, as it is or not there.
 
 use super::allowed::{daemon, is_drop_in};
-use super::replaced::replace;
+use super::replaced::{gone, replace};
 use super::systemd::{is_live, read_anew};
 use super::value::Value;
 use crate::gather::units::{HOOK, drop_in_path, has_hook};
@@ -69,10 +69,7 @@ impl DropIn {
                 replace(&self.file, text.as_bytes())?;
             }
             None => {
-                match std::fs::remove_file(&self.file) {
-                    Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(fail(why)),
-                    _ => {}
-                }
+                gone(&self.file)?;
                 // Somebody else's drop-ins keep it.
                 let _ = std::fs::remove_dir(folder);
             }

@@ -10,7 +10,7 @@ use crate::gather::asked::{ask, command};
 use crate::plan::{is_of, is_same};
 use crate::rules::{Observe, Target};
 use loligo_ceph::CephError;
-use loligo_ceph::commands::Recipient;
+use loligo_ceph::commands::{CommandClient, Recipient};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -150,7 +150,7 @@ fn daemons(hands: Hands<'_>, facts: &Facts, step: &Step) -> Result<Effect, Strin
 fn one(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<Option<String>, String> {
     let change = &step.change;
     let to = Recipient::Osd(osd.id as u32);
-    let runs = match runs_with(hands, osd, &change.key) {
+    let runs = match runs_with(hands.client, osd.id, &change.key) {
         Err(why) if why.errno() == Some(libc::ENOENT) && change.value.is_none() => return Ok(None),
         said => said.map_err(|why| why.to_string())?,
     };
@@ -179,10 +179,10 @@ fn one(hands: Hands<'_>, osd: &Osd, step: &Step) -> Result<Option<String>, Strin
 }
 
 /// The value that an OSD runs with, by its own word.
-pub(super) fn runs_with(hands: Hands<'_>, osd: &Osd, key: &str) -> Result<String, CephError> {
+pub(super) fn runs_with(client: &CommandClient, osd: i64, key: &str) -> Result<String, CephError> {
     let mut asks = command("config get");
     asks["var"] = json!(key);
-    let text = hands.client.send(Recipient::Osd(osd.id as u32), &asks)?;
+    let text = client.send(Recipient::Osd(osd as u32), &asks)?;
     let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     Ok(said[key].as_str().map_or_else(|| said[key].to_string(), str::to_owned))
 }

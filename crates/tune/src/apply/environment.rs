@@ -3,7 +3,7 @@
 //! `EnvironmentFile=` goes before `Environment=`, and the last of several before the others (systemd.exec(5)). Ceph's packages have one,
 //! so that a line `Environment=` would be without effect.
 
-use super::replaced::replace;
+use super::replaced::{gone, replace};
 use super::systemd::{is_live, read_anew};
 use super::value::Value;
 use crate::gather::environment::{PRELOAD, TCMALLOCS, THREAD_CACHE, in_force, of};
@@ -18,6 +18,7 @@ const TEMPLATE: &str = "ceph-osd@.service";
 const HEAD: &str = "# Written by 'loligo tune apply'. 'loligo tune rollback' takes it away again.\n";
 /// Folders of libraries that root alone writes.
 const LIBRARIES: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
+
 /// A variable of an OSD.
 #[derive(Debug)]
 pub(super) struct Variable<'a> {
@@ -172,13 +173,6 @@ fn parts(key: &str) -> Option<(i64, &str)> {
     let (osd, name) = key.strip_prefix("osd.")?.split_once('/')?;
     let id = osd.parse::<u32>().ok().filter(|id| id.to_string() == osd)?;
     [THREAD_CACHE, PRELOAD].contains(&name).then_some((i64::from(id), name))
-}
-
-fn gone(file: &Path) -> Result<(), String> {
-    match std::fs::remove_file(file) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {why}", file.display())),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Looks at an OSD in a row that must show the same end. systemd may start it once more between two: after 10 s by Ceph's units.
 const LOOKS: u32 = 3;
 
-/// What a host says of an OSD.
+/// The word of a host on an OSD.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LastWords {
     /// A process of it runs.

@@ -2,10 +2,10 @@
 
 use super::value::Value;
 use crate::ceph_file::in_file;
-use crate::gather::osd_log::last_start;
+use crate::gather::osd_log::{Start, last_start};
 use crate::gather::processes::has_osd;
 use loligo_block::host_files::HostFiles;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The word of a host on an OSD whose process runs.
 const RUNS: &str = "runs";
@@ -18,7 +18,8 @@ pub(super) const ENDS: &str = "ends";
 #[derive(Debug)]
 pub(super) struct OsdLog {
     id: i64,
-    log: Option<PathBuf>,
+    /// Its last start; nothing: its log tells of none, or it has no file.
+    start: Option<Start>,
     /// Its cluster, by Ceph's file.
     fsid: Option<String>,
 }
@@ -35,8 +36,8 @@ impl OsdLog {
         let is_log = log.starts_with('/') && log.ends_with(".log") && log.contains("osd");
         let fsid = host.read(conf).and_then(|text| in_file(text.as_bytes(), "fsid"));
         match (log, is_log) {
-            ("", _) => Ok(OsdLog { id, log: None, fsid }),
-            (_, true) => Ok(OsdLog { id, log: Some(host.at(log)), fsid }),
+            ("", _) => Ok(OsdLog { id, start: None, fsid }),
+            (_, true) => Ok(OsdLog { id, start: last_start(&host.at(log)), fsid }),
             _ => Err(format!("{log} is no log of an OSD")),
         }
     }
@@ -44,8 +45,8 @@ impl OsdLog {
     /// `runs` while a process of it does; beside it the last start.
     pub(super) fn look(&self, host: &HostFiles) -> Value {
         let mut value = Value::plain(has_osd(host, self.id, self.fsid.as_deref()).then(|| RUNS.to_owned()));
-        if let Some(start) = self.log.as_ref().and_then(|path| last_start(path)) {
-            value.beside.insert(START.to_owned(), start.line);
+        if let Some(start) = &self.start {
+            value.beside.insert(START.to_owned(), start.line.clone());
             value.beside.extend(start.ends.then(|| (ENDS.to_owned(), String::new())));
         }
         value
@@ -53,6 +54,6 @@ impl OsdLog {
 
     /// Failures since the last start.
     pub(super) fn words(&self) -> Option<String> {
-        self.log.as_ref().and_then(|path| last_start(path)).map(|start| start.words)
+        self.start.as_ref().map(|start| start.words.clone())
     }
 }

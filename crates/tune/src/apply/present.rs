@@ -22,7 +22,7 @@ pub fn in_force(hands: Hands<'_>, facts: &Facts, chosen: &Chosen) -> Result<Opti
     }
     let osds: Vec<&Osd> = facts.osds.iter().filter(|osd| osd.up && is_of(osd, &change.who)).collect();
     for osd in &osds {
-        let runs = runs_with(hands, osd, &change.key).map_err(|why| why.to_string())?;
+        let runs = runs_with(hands.client, osd.id, &change.key).map_err(|why| why.to_string())?;
         // One that is read at start may be another one at the next.
         let is_late = chosen.restarts.contains(&osd.id);
         if !is_same(&runs, want) || (is_late && !is_same(&by_database(hands, osd, &change.key)?, want)) {

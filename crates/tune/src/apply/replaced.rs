@@ -43,6 +43,17 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> std::result::Result<(), St
     done.map_err(fail)
 }
 
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// If it cannot be removed.
+pub(super) fn gone(path: &Path) -> std::result::Result<(), String> {
+    match std::fs::remove_file(path) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {why}", path.display())),
+        _ => Ok(()),
+    }
+}
+
 /// Gives a file the extended attributes of another. Lists of access are among them.
 fn attributes(from: &File, to: &File) -> Result<()> {
     let mut names = vec![0; LONGEST];

@@ -1,5 +1,6 @@
 //! OSDs are restarted one by one, each only while the others have all data.
 
+use super::effect::runs_with;
 use super::gate::Health;
 use super::hosts::Hosts;
 use super::last_words::{Anew, LastWords, order};
@@ -126,7 +127,8 @@ impl Restarts<'_> {
     /// If it cannot be told to, is not up after the patience, or has ended: with the last words of its log.
     pub fn restart(&self, osd: i64, host: &str, unit: Option<&str>, watch: &dyn Watch) -> Result<(), String> {
         let before = self.up_from(osd)?;
-        let log = self.log_of(osd);
+        // One that does not answer names none, and has no words then.
+        let log = runs_with(self.client, osd, "log_file").unwrap_or_default();
         let mut anew = Anew::new(self.last_words(osd, host, &log).unwrap_or_default());
         match &self.way {
             Way::Command(text) => self.by_command(text, osd, host)?,
@@ -160,14 +162,6 @@ impl Restarts<'_> {
                 Err(why)
             }
         })?
-    }
-
-    /// The log of an OSD that runs, as its process names it; empty: it has none, or does not answer.
-    fn log_of(&self, osd: i64) -> String {
-        let mut order = command("config get");
-        order["var"] = json!("log_file");
-        let said = ask(self.client, Recipient::Osd(osd as u32), &order).unwrap_or_default();
-        said["log_file"].as_str().unwrap_or_default().to_owned()
     }
 
     fn last_words(&self, osd: i64, host: &str, log: &str) -> Option<LastWords> {

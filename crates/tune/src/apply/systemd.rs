@@ -1,12 +1,11 @@
 //! systemd, where it runs: it is told of drop-ins.
 
 use loligo_block::host_files::HostFiles;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// True if systemd runs on this host, and is to read its units anew.
 pub(super) fn is_live(host: &HostFiles) -> bool {
-    host.at("/") == Path::new("/") && host.has("/run/systemd/system")
+    host.are_live() && host.has("/run/systemd/system")
 }
 
 /// Has it read its units anew.

@@ -1,6 +1,6 @@
-//! Whoever watches what is done.
+//! The watcher of a run.
 
-/// Whoever watches a run.
+/// The watcher of a run.
 pub trait Watch: std::fmt::Debug {
     /// Says what is done.
     fn say(&self, words: &str);
